@@ -1,0 +1,107 @@
+"""The kernel level: instructions on named buffers, in program order.
+
+Static loops and branches are unrolled while a kernel is recorded, so a body is a plain sequence; its meaning is to run
+the instructions one after the other. Buffers are not placed yet, engines need not be chosen yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ranvier.dtypes import DType
+from ranvier.errors import error
+from ranvier.isa.access import AccessPattern, Buffer, BufferKind
+from ranvier.isa.record import Instruction, verify
+from ranvier.target.spec import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSource:
+    """Where a parameter buffer's contents come from: entry `key` of the model's state, reshaped, permuted, cast.
+
+    The steps are applied in the order slice along axis 0, reshape, permute, cast; None skips a step. The array itself is
+    never part of a kernel.
+    """
+
+    key: str
+    reshape: tuple[int, ...] | None = None
+    permute: tuple[int, ...] | None = None
+    dtype: DType | None = None
+    rows: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal array: little-endian bytes in row-major order."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, array: np.ndarray, dtype: DType) -> Constant:
+        return cls(tuple(array.shape), dtype, np.ascontiguousarray(array, dtype=dtype.np).tobytes())
+
+    def array(self) -> np.ndarray:
+        return np.frombuffer(self.data, dtype=self.dtype.np).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Instructions in program order on named buffers. `inputs` and `outputs` name HBM buffers in calling order."""
+
+    name: str
+    target: str
+    buffers: tuple[Buffer, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    body: tuple[Instruction, ...]
+    params: tuple[tuple[str, ParamSource], ...] = ()
+    constants: tuple[tuple[str, Constant], ...] = ()
+
+    @cached_property
+    def by_name(self) -> dict[str, Buffer]:
+        return {b.name: b for b in self.buffers}
+
+
+def accesses(inst: Instruction) -> list[AccessPattern]:
+    """Everything the instruction touches."""
+    return inst.reads() + inst.writes()
+
+
+def verify_kernel(kernel: Kernel, target: Target, *, stage: str = "kernel") -> None:
+    """The rules of the kernel level. Raises E0901 naming `stage`, or the instruction's own error."""
+    if len(kernel.by_name) != len(kernel.buffers):
+        raise error("E0901", f"after {stage}: two buffers share a name")
+    for role, names, kind in (("input", kernel.inputs, BufferKind.INPUT), ("output", kernel.outputs, BufferKind.OUTPUT)):
+        for name in names:
+            if name not in kernel.by_name or kernel.by_name[name].kind is not kind:
+                raise error("E0901", f"after {stage}: {role} {name} is not a buffer of kind {kind.value}")
+    written = {b.name for b in kernel.buffers if b.kind.preset}
+    for inst in kernel.body:
+        verify(inst, target)
+        for ap in accesses(inst):
+            if kernel.by_name.get(ap.buffer.name) is not ap.buffer and kernel.by_name.get(ap.buffer.name) != ap.buffer:
+                raise error("E0901", f"after {stage}: {inst.MNEMONIC} names the unknown buffer {ap.buffer.name}", where=inst.loc)
+            _in_bounds(ap, inst, stage)
+        for ap in inst.reads():
+            if ap.buffer.name not in written:
+                raise error("E0901", f"after {stage}: {inst.MNEMONIC} reads {ap.buffer.name} before anything wrote it", where=inst.loc)
+        for ap in inst.writes():
+            if ap.buffer.kind.preset:
+                raise error("E0901", f"after {stage}: {inst.MNEMONIC} writes {ap.buffer.name}, an input", where=inst.loc)
+            written.add(ap.buffer.name)
+
+
+def _in_bounds(ap: AccessPattern, inst: Instruction, stage: str) -> None:
+    low, high = ap.extent
+    limit = ap.buffer.bytes_per_partition
+    if low < 0 or high > limit or ap.partition + (ap.partitions if ap.space.on_chip else 0) > ap.buffer.shape[0]:
+        raise error(
+            "E0901",
+            f"after {stage}: {inst.MNEMONIC} touches bytes {low} to {high} of {ap.buffer.name}, which has {limit}",
+            where=inst.loc,
+        )

@@ -1,0 +1,209 @@
+"""Buffers and access patterns: how an instruction names the memory it touches.
+
+A `Buffer` is a tensor in HBM, SBUF or PSUM. An `AccessPattern` selects elements of one, in order, as the hardware does:
+a start and (stride, count) pairs. On chip the first pair walks partitions and the others walk elements within a
+partition, the same in every partition; in HBM all pairs walk elements of the tensor.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ranvier.dtypes import DType
+from ranvier.loc import Loc
+
+
+class Space(enum.Enum):
+    """A memory: HBM (device memory), SBUF (128 partitions of on-chip memory), PSUM (matmul accumulators)."""
+
+    HBM = "hbm"
+    SBUF = "sbuf"
+    PSUM = "psum"
+
+    @property
+    def on_chip(self) -> bool:
+        return self is not Space.HBM
+
+
+class BufferKind(enum.Enum):
+    """Who provides or keeps the contents of a buffer."""
+
+    TEMP = "temp"
+    INPUT = "input"
+    OUTPUT = "output"
+    PARAM = "param"
+    CONSTANT = "constant"
+
+    @property
+    def preset(self) -> bool:
+        """Written before the program starts."""
+        return self in (BufferKind.INPUT, BufferKind.PARAM, BufferKind.CONSTANT)
+
+
+@dataclass(frozen=True, eq=True)
+class Buffer:
+    """A tensor in one memory. Names are unique within a kernel. On chip, dimension 0 is the partition dimension."""
+
+    name: str
+    space: Space
+    shape: tuple[int, ...]
+    dtype: DType
+    kind: BufferKind = BufferKind.TEMP
+    loc: Loc | None = field(default=None, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @cached_property
+    def partitions(self) -> int:
+        return self.shape[0] if self.space.on_chip else 1
+
+    @cached_property
+    def free_elements(self) -> int:
+        """Elements within one partition; for HBM all elements."""
+        return math.prod(self.shape[1:] if self.space.on_chip else self.shape)
+
+    @cached_property
+    def bytes_per_partition(self) -> int:
+        """Bytes within one partition; for HBM all bytes."""
+        return self.free_elements * self.dtype.itemsize
+
+    @property
+    def size_bytes(self) -> int:
+        return self.partitions * self.bytes_per_partition
+
+    @cached_property
+    def all(self) -> AccessPattern:
+        """The access pattern that covers the whole buffer in row-major order."""
+        pairs, step = [], 1
+        dims = self.shape[1:] if self.space.on_chip else self.shape
+        for count in reversed(dims):
+            pairs.append((step, count))
+            step *= count
+        if self.space.on_chip:
+            pairs.append((1, self.shape[0]))
+        return AccessPattern(self, 0, tuple(reversed(pairs)), self.dtype)
+
+
+@dataclass(frozen=True)
+class Indirect:
+    """A dynamic index: row `ap[p, 0]` of the base is added, times `stride` elements, for each partition p.
+
+    `ap` reads one integer per partition from SBUF; `bound` is the number of rows that exist (exclusive).
+    """
+
+    ap: AccessPattern
+    stride: int
+    bound: int
+
+
+@dataclass(frozen=True)
+class AccessPattern:
+    """Elements of `buffer`: `offset` (in elements of `dtype`) plus all sums of stride x index over `pattern`.
+
+    On chip `offset` counts within a partition, `partition` is the first partition (relative to the buffer) and the first
+    pair is (1, partitions). With `index`, the leading pair's stride is replaced by the rows that it names.
+    """
+
+    buffer: Buffer
+    offset: int
+    pattern: tuple[tuple[int, int], ...]
+    dtype: DType
+    partition: int = 0
+    index: Indirect | None = None
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(count for _, count in self.pattern)
+
+    @cached_property
+    def partitions(self) -> int:
+        """Partitions covered (the first count, for HBM as well)."""
+        return self.pattern[0][1] if self.pattern else 1
+
+    @cached_property
+    def free(self) -> tuple[tuple[int, int], ...]:
+        return self.pattern[1:]
+
+    @cached_property
+    def free_elements(self) -> int:
+        """Elements per partition (N in the cost formulas)."""
+        return math.prod(self.shape[1:])
+
+    @cached_property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def space(self) -> Space:
+        return self.buffer.space
+
+    @cached_property
+    def extent(self) -> tuple[int, int]:
+        """First and last-plus-one byte touched, within the partition (on chip) or within the tensor (HBM)."""
+        pairs = self.pattern[1:] if self.space.on_chip else self.pattern
+        if self.index is not None:
+            low, high = 0, (self.index.bound - 1) * self.index.stride
+            pairs = pairs[1:] if not self.space.on_chip else pairs
+        else:
+            low = high = 0
+        for stride, count in pairs:
+            reach = stride * (count - 1)
+            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+        size = self.dtype.itemsize
+        return (self.offset + low) * size, (self.offset + high + 1) * size
+
+    @cached_property
+    def is_contiguous(self) -> bool:
+        """Free elements lie one after the other (the partition stride does not count)."""
+        step = 1
+        for stride, count in reversed(self.pattern[1:] if self.space.on_chip else self.pattern):
+            if count != 1 and stride != step:
+                return False
+            step *= count
+        return True
+
+    @cached_property
+    def run_elements(self) -> int:
+        """Elements of the longest run, from the inside out, that is contiguous in memory."""
+        run = 1
+        for stride, count in reversed(self.pattern[1:] if self.space.on_chip else self.pattern):
+            if count == 1:
+                continue
+            if stride != run:
+                break
+            run *= count
+        return run
+
+    def overlaps(self, other: AccessPattern) -> bool:
+        """Whether both may touch a byte in common (bounding boxes; never false for patterns that do)."""
+        if self.buffer.name != other.buffer.name:
+            return False
+        if self.space.on_chip and not (
+            self.partition < other.partition + other.partitions and other.partition < self.partition + self.partitions
+        ):
+            return False
+        (a, b), (c, d) = self.extent, other.extent
+        return a < d and c < b
+
+    def covers(self, other: AccessPattern) -> bool:
+        """Whether every byte of `other`'s bounding box is touched by this pattern, as far as is easily seen."""
+        if self.buffer.name != other.buffer.name or self.index is not None or not self.is_contiguous:
+            return False
+        if self.space.on_chip and not (
+            self.partition <= other.partition
+            and other.partition + other.partitions <= self.partition + self.partitions
+        ):
+            return False
+        (a, b), (c, d) = self.extent, other.extent
+        return a <= c and d <= b
+
+    def with_dtype(self, dtype: DType) -> AccessPattern:
+        return replace(self, dtype=dtype)

@@ -1,0 +1,127 @@
+"""ALU operations as a table: one row is all there is to an operation. Semantics on float32 (or raw integer) arrays.
+
+Source of names, classes and engines: NKI documentation, "supported math operators" (nki.api.shared).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranvier.errors import error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AluOp:
+    """One ALU operation.
+
+    `kind`: "arithmetic", "compare", "logical" (float32; results 1.0 or 0.0) or "bitwise" (raw integers, bits untouched).
+    `identity` is the start value of a reduction, None where reducing with it is not legal. `engines` names the engines
+    that have it, `feature` the target feature it needs. `unary` operations ignore their second operand.
+    """
+
+    name: str
+    fn: Callable[..., np.ndarray]
+    kind: str = "arithmetic"
+    identity: float | int | None = None
+    engines: tuple[str, ...] = ("vector",)
+    unary: bool = False
+    feature: str | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self):
+        return (alu, (self.name,))
+
+    @property
+    def is_bitwise(self) -> bool:
+        return self.kind == "bitwise"
+
+    def reduce(self, values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        """Reduce over `axes`, keeping them with size 1."""
+        ufunc = _REDUCERS.get(self.name)
+        if ufunc is None:
+            raise error("E0902", f"{self.name} has no reduction")
+        return ufunc.reduce(values, axis=axes, keepdims=True)
+
+
+def _flag(fn: Callable) -> Callable:
+    return lambda a, b: fn(a, b).astype(np.float32)
+
+
+def _logical(fn: Callable) -> Callable:
+    return lambda a, b: fn(np.not_equal(a, 0), np.not_equal(b, 0)).astype(np.float32)
+
+
+def _signed_extreme(pick: Callable) -> Callable:
+    return lambda a, b: np.where(pick(np.abs(a), np.abs(b)), a, b)
+
+
+def _shift_left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.left_shift(a, np.asarray(b).astype(a.dtype))
+
+
+def _shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Logical shift: zeros come in from the left for signed types as well."""
+    unsigned = a.view(a.dtype.str.replace("i", "u"))
+    return np.right_shift(unsigned, np.asarray(b).astype(unsigned.dtype)).view(a.dtype)
+
+
+_VECTOR_POOL_ACT = ("vector", "gpsimd", "scalar")
+
+ALU: dict[str, AluOp] = {
+    op.name: op
+    for op in (
+        AluOp("add", np.add, identity=0.0, engines=_VECTOR_POOL_ACT),
+        AluOp("multiply", np.multiply, identity=1.0, engines=_VECTOR_POOL_ACT),
+        AluOp("subtract", np.subtract, identity=0.0),
+        AluOp("maximum", np.maximum, identity=-np.inf),
+        AluOp("minimum", np.minimum, identity=np.inf),
+        AluOp("equal", _flag(np.equal), "compare"),
+        AluOp("not_equal", _flag(np.not_equal), "compare"),
+        AluOp("greater", _flag(np.greater), "compare"),
+        AluOp("greater_equal", _flag(np.greater_equal), "compare"),
+        AluOp("less", _flag(np.less), "compare"),
+        AluOp("less_equal", _flag(np.less_equal), "compare"),
+        AluOp("logical_and", _logical(np.logical_and), "logical", 1),
+        AluOp("logical_or", _logical(np.logical_or), "logical", 0),
+        AluOp("logical_xor", _logical(np.logical_xor), "logical", 0),
+        AluOp("bitwise_and", np.bitwise_and, "bitwise", -1),
+        AluOp("bitwise_or", np.bitwise_or, "bitwise", 0),
+        AluOp("bitwise_xor", np.bitwise_xor, "bitwise", 0),
+        AluOp("invert", lambda a, b=None: np.invert(a), "bitwise", unary=True),
+        AluOp("left_shift", _shift_left, "bitwise"),
+        AluOp("right_shift", _shift_right, "bitwise"),
+        AluOp("power", np.power, engines=("gpsimd",)),
+        AluOp("abs_max", _signed_extreme(np.greater), engines=("vector", "scalar"), feature="abs_max"),
+        AluOp("abs_min", _signed_extreme(np.less), engines=("vector", "scalar"), feature="abs_max"),
+        AluOp("abs", lambda a, b=None: np.abs(a), unary=True, engines=("vector", "scalar")),
+        AluOp("reciprocal", lambda a, b=None: np.reciprocal(a), unary=True, engines=("vector", "scalar")),
+        AluOp("rsqrt", lambda a, b=None: np.reciprocal(np.sqrt(a)), unary=True, engines=("gpsimd", "scalar")),
+        AluOp("square", lambda a, b=None: np.square(a), unary=True, feature="unary_tensor_scalar"),
+        AluOp("relu", lambda a, b=None: np.maximum(a, 0), unary=True, feature="unary_tensor_scalar"),
+        AluOp("bypass", lambda a, b=None: a, unary=True, engines=_VECTOR_POOL_ACT),
+    )
+}
+
+_REDUCERS: dict[str, np.ufunc] = {
+    "add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum, "subtract": np.subtract,
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
+}  # fmt: skip
+
+
+def alu(what: object) -> AluOp:
+    """The row for an `AluOp`, a name, a numpy ufunc such as `np.add`, or a language function such as `nl.add`.
+
+    Raises E0309 when there is none.
+    """
+    if isinstance(what, AluOp):
+        return what
+    name = what if isinstance(what, str) else getattr(what, "alu_name", None) or getattr(what, "__name__", None)
+    if name in ALU:
+        return ALU[name]
+    raise error("E0309", f"{what!r} is not an ALU operation; known are {', '.join(ALU)}")

@@ -1,0 +1,402 @@
+"""What an instruction is: one class that says everything about it, and the machinery that derives the rest.
+
+    @instruction(engines=(Engine.VECTOR,), source="nki.isa.tensor_tensor")
+    class TensorTensor(Instruction):
+        dst: AccessPattern = dst(SBUF, PSUM)
+        data1: AccessPattern = src(SBUF, PSUM)
+        op: AluOp = attr(AluOp)
+        RULES = {"TT-1": Rule("E0304", "data1 and data2 have as many elements per partition")}
+        EXAMPLES = (...)
+        def check(self, target): self.require(cond, "TT-1", "data1 has ...", argument="data1")
+        def semantics(self, data1, data2): ...    # pure: arrays in, arrays out
+        def cost(self, target, engine): ...       # only the target's numbers
+
+Derived elsewhere: the public `nki.isa` function, verification (`verify`), functional execution (`sim.machine`), timing,
+dependencies, text form, reference page and tests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from ranvier.dtypes import DType
+from ranvier.errors import CODES, error
+from ranvier.isa.access import AccessPattern, Space
+from ranvier.loc import Loc
+from ranvier.target.spec import Confidence, Engine, Fact, Target
+
+SBUF, PSUM, HBM = Space.SBUF, Space.PSUM, Space.HBM
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of an instruction: the error code it raises and one sentence that says what must hold."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A duration in ns, and how much of it rests on facts that are only estimated."""
+
+    ns: float = 0.0
+    estimated_ns: float = 0.0
+
+    def __add__(self, other: Time) -> Time:
+        return Time(self.ns + other.ns, self.estimated_ns + other.estimated_ns)
+
+    def at_least(self, other: Time) -> Time:
+        return self if self.ns >= other.ns else other
+
+    def times(self, factor: float) -> Time:
+        return Time(self.ns * factor, self.estimated_ns * factor)
+
+
+def ns(count: float, *facts: Fact, clock: Fact | None = None, rate: Fact | None = None) -> Time:
+    """`count` times the facts, in ns; with `clock` the product is cycles, with `rate` it is an amount per ns."""
+    value = float(count)
+    for fact in facts:
+        value *= fact.value
+    for divisor in (clock, rate):
+        if divisor is not None:
+            value /= divisor.value
+    used = [f for f in (*facts, clock, rate) if f is not None]
+    return Time(value, value if any(f.confidence is Confidence.ESTIMATED for f in used) else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class DmaWork:
+    """Data movement of one DMA instruction: descriptors of one size, spread over DMA engines.
+
+    `hbm_bytes` is what crosses the HBM port, `mode` how descriptors are made ("static", "hwdge", "swdge"),
+    `efficiency` the share of an engine's rate that this kind of transfer reaches.
+    """
+
+    descriptors: int
+    descriptor_bytes: int
+    engines: int
+    hbm_bytes: int
+    mode: str
+    efficiency: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Time of one instruction: `busy` occupies the engine, the result is there `latency` after the start (>= busy).
+
+    `table` names the activation table that must be resident, `dma` the transfer that a trigger starts; then `busy` is the
+    trigger's own time and `latency` is ignored.
+    """
+
+    busy: Time
+    latency: Time
+    table: str | None = None
+    dma: DmaWork | None = None
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = _Required()
+"""Stands for the default of a field that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperandSpec:
+    """One field of a record: its role and what it accepts."""
+
+    name: str
+    role: str  # "dst", "src", "state" or "attr"
+    spaces: tuple[Space, ...] = ()
+    dtypes: tuple[DType, ...] | None = None
+    optional: bool = False
+    vector: bool = False
+    scalar: bool = False
+    type: Any = None
+    default: Any = REQUIRED
+    doc: str = ""
+    state: str = ""
+
+
+def dst(*spaces: Space, dtypes: tuple[DType, ...] | None = None, optional: bool = False, vector=False, doc="") -> Any:
+    """A written operand in one of `spaces`. With `vector` it is one value per partition."""
+    spec = OperandSpec("", "dst", spaces, dtypes, optional, vector, doc=doc)
+    return field(metadata={"spec": spec}, **({"default": None} if optional else {}))
+
+
+def src(
+    *spaces: Space, dtypes: tuple[DType, ...] | None = None, optional: bool = False, vector=False, scalar=False,
+    default: Any = REQUIRED, doc="",
+) -> Any:
+    """A read operand. `vector`: one value per partition ([P, 1]); `scalar`: a Python number is accepted as well."""
+    if optional and default is REQUIRED:
+        default = None
+    spec = OperandSpec("", "src", spaces, dtypes, optional, vector, scalar, default=default, doc=doc)
+    return field(metadata={"spec": spec}, **({} if default is REQUIRED else {"default": default}))
+
+
+def attr(type: Any, default: Any = REQUIRED, doc: str = "") -> Any:
+    """An attribute: a value that is fixed when the instruction is made."""
+    spec = OperandSpec("", "attr", type=type, default=default, doc=doc)
+    return field(metadata={"spec": spec}, **({} if default is REQUIRED else {"default": default}))
+
+
+def state(name: str, doc: str = "") -> Any:
+    """Hidden hardware state that the instruction reads and writes: one float32 per partition, kept between instructions.
+
+    The field holds no value; `uses_state` of the instruction says whether this one touches it.
+    """
+    return field(metadata={"spec": OperandSpec("", "state", doc=doc, state=name)}, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An example of an instruction: `make(tile)` gives the keyword arguments; `tile(space, shape, dtype, columns)` makes operands
+    (`columns`, a slice, selects part of the free axis of a 2-D tile, `partitions` of the partition axis).
+
+    With `rule` it must fail with that rule; otherwise it must be legal on all targets that have `feature`.
+    """
+
+    make: Callable[..., dict[str, Any]]
+    rule: str | None = None
+    feature: str | None = None
+    note: str = ""
+
+
+GENERIC_RULES: dict[str, Rule] = {
+    "ISA-1": Rule("E0301", "an operand lies in a memory that the instruction reaches"),
+    "ISA-2": Rule("E0302", "an operand covers at most 128 partitions"),
+    "ISA-3": Rule("E0303", "an operand starts at a partition that its size allows"),
+    "ISA-4": Rule("E0305", "an operand has one of the dtypes that the instruction takes"),
+    "ISA-5": Rule("E0306", "the engine is one that runs the instruction"),
+    "ISA-6": Rule("E0307", "the generation has the instruction"),
+    "ISA-7": Rule("E0304", "an operand with one value per partition has the partitions of dst and one element in each"),
+    "ISA-8": Rule("E0301", "gpsimd reaches SBUF only"),
+    "ISA-9": Rule("E0304", "element-wise operands have the partitions and the elements per partition of dst"),
+}
+
+T = TypeVar("T", bound="type[Instruction]")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Instruction:
+    """Base of all instruction records. Immutable; `loc` is the user's line, `name` an optional label."""
+
+    name: str | None = None
+    loc: Loc | None = field(default=None, compare=False, repr=False)
+
+    MNEMONIC: ClassVar[str] = ""
+    ENGINES: ClassVar[tuple[Engine, ...]] = ()
+    FEATURE: ClassVar[str | None] = None
+    SOURCE: ClassVar[str] = ""
+    COST_SOURCE: ClassVar[str] = ""
+    ELEMENTWISE: ClassVar[bool] = False
+    IS_DMA: ClassVar[bool] = False
+    RULES: ClassVar[dict[str, Rule]] = {}
+    EXAMPLES: ClassVar[tuple[Example, ...]] = ()
+    SPECS: ClassVar[tuple[OperandSpec, ...]] = ()
+
+    # -- what a record defines ------------------------------------------------------------------------------------------
+    def check(self, target: Target) -> None:
+        """Rules that the field kinds cannot say; calls `require`."""
+
+    def semantics(self, *operands: Any) -> Any:
+        """Arrays of the read operands in field order (None if absent, numbers as they are) to arrays of the dst fields.
+
+        Operands come as float32 unless `arithmetic` says otherwise. Element-wise records get all operands in dst's shape
+        (vector operands broadcast against it); others in the shape of their own access pattern.
+        """
+        raise NotImplementedError
+
+    def cost(self, target: Target, engine: Engine) -> Cost:
+        """Time on `engine`, from the target's facts only."""
+        raise NotImplementedError
+
+    @property
+    def arithmetic(self) -> str:
+        """"float32": operands are converted to it; "raw": operands come in their own dtype."""
+        return "float32"
+
+    @property
+    def reads_dst(self) -> bool:
+        """dst is read before it is written (accumulation, predicated copy); it then is the first operand."""
+        return False
+
+    def uses_state(self) -> bool:
+        """Whether this instruction touches its state fields."""
+        return False
+
+    def legal_engines(self, target: Target) -> tuple[Engine, ...]:
+        """Engines that can run this instruction, best first."""
+        return self.ENGINES
+
+    def flops(self) -> int:
+        """Floating-point operations of a matmul (multiply and add are two); 0 for all others."""
+        return 0
+
+    # -- derived ----------------------------------------------------------------------------------------------------------
+    def require(self, holds: bool, rule: str, message: str, *, argument: str | None = None, fix: str | None = None) -> None:
+        """Raise the error of `rule` with `message`, at the user's line, unless `holds`."""
+        if not holds:
+            spec = self.RULES.get(rule) or GENERIC_RULES[rule]
+            raise error(spec.code, f"{self.MNEMONIC}: {message}", rule=rule, where=self.loc, argument=argument, fix=fix)
+
+    def operands(self, role: str) -> Iterator[tuple[OperandSpec, AccessPattern]]:
+        for spec in self.SPECS:
+            if spec.role == role:
+                value = getattr(self, spec.name)
+                if isinstance(value, AccessPattern):
+                    yield spec, value
+
+    def reads(self) -> list[AccessPattern]:
+        """Every access pattern that is read, indices of indirect operands included."""
+        found = [ap for _, ap in self.operands("src")]
+        written = [ap for _, ap in self.operands("dst")]
+        if self.reads_dst:
+            found += written
+        found += [ap.index.ap for ap in (*found, *written) if ap.index is not None]
+        return found
+
+    def writes(self) -> list[AccessPattern]:
+        return [ap for _, ap in self.operands("dst")]
+
+    def states(self) -> tuple[str, ...]:
+        """Names of the hidden state this instruction reads and writes."""
+        return tuple(s.state for s in self.SPECS if s.role == "state") if self.uses_state() else ()
+
+    def engine_on(self, target: Target) -> Engine:
+        """The engine asked for, or the best legal one."""
+        asked = getattr(self, "engine", Engine.UNKNOWN)
+        return asked if asked is not Engine.UNKNOWN else self.legal_engines(target)[0]
+
+    def key(self) -> tuple:
+        return (type(self), *(getattr(self, s.name) for s in self.SPECS), self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.key() == other.key()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+
+REGISTRY: dict[str, type[Instruction]] = {}
+
+
+def instruction(
+    *, engines: tuple[Engine, ...], source: str, cost_source: str, feature: str | None = None, elementwise: bool = False,
+    dma: bool = False,
+) -> Callable[[T], T]:
+    """Make a class an instruction record: freeze it, collect its fields, check that it is complete, register it.
+
+    `source` and `cost_source` say where the facts come from, `feature` names the target feature it needs,
+    `dma` marks a data movement that `engines` only trigger (it reaches any partition).
+    """
+
+    def wrap(cls: T) -> T:
+        made = dataclass(frozen=True, kw_only=True, eq=False)(cls)
+        specs = []
+        for f in dataclasses.fields(made):
+            if "spec" in f.metadata:
+                specs.append(dataclasses.replace(f.metadata["spec"], name=f.name))
+        mnemonic = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", made.__name__).lower()
+        made.MNEMONIC = made.__dict__.get("MNEMONIC", mnemonic)
+        made.ENGINES, made.SOURCE, made.COST_SOURCE = engines, source, cost_source
+        made.FEATURE, made.ELEMENTWISE, made.IS_DMA, made.SPECS = feature, elementwise, dma, tuple(specs)
+        _complete(made)
+        REGISTRY[made.MNEMONIC] = made
+        return made
+
+    return wrap
+
+
+def _complete(cls: type[Instruction]) -> None:
+    missing = [n for n in ("semantics", "cost") if getattr(cls, n) is getattr(Instruction, n)]
+    missing += [n for n in ("__doc__", "EXAMPLES", "SOURCE", "COST_SOURCE", "ENGINES") if not getattr(cls, n)]
+    if missing:
+        raise error("E0902", f"record {cls.__name__} lacks {', '.join(missing)}")
+    for rule_id, rule in cls.RULES.items():
+        if rule.code not in CODES:
+            raise error("E0902", f"rule {rule_id} of {cls.__name__} names the unknown code {rule.code}")
+
+
+def verify(inst: Instruction, target: Target) -> None:
+    """Check every rule of `inst` on `target`: those that follow from the field kinds, then the record's own."""
+    if inst.FEATURE is not None:
+        inst.require(target.has(inst.FEATURE), "ISA-6", f"{target.title} ({target.generation}) lacks {inst.MNEMONIC}")
+    partitions = None
+    for role in ("dst", "src"):
+        for spec, ap in inst.operands(role):
+            _verify_operand(inst, spec, ap, target)
+            if partitions is None and role == "dst":
+                partitions = ap
+    _verify_engine(inst, target)
+    if inst.ELEMENTWISE:
+        _verify_elementwise(inst)
+    inst.check(target)
+
+
+def _verify_operand(inst: Instruction, spec: OperandSpec, ap: AccessPattern, target: Target) -> None:
+    inst.require(
+        ap.space in spec.spaces, "ISA-1",
+        f"{spec.name} is in {ap.space.value}; it can be in {' or '.join(s.value for s in spec.spaces)}", argument=spec.name,
+    )
+    if spec.dtypes is not None:
+        inst.require(
+            ap.dtype in spec.dtypes, "ISA-4",
+            f"{spec.name} is {ap.dtype}; it can be {', '.join(d.name for d in spec.dtypes)}", argument=spec.name,
+        )
+    if not ap.space.on_chip:
+        return
+    count, start = ap.partitions, ap.partition
+    inst.require(
+        count <= target.sbuf.partitions.value, "ISA-2",
+        f"{spec.name} covers {count} partitions; there are {target.sbuf.partitions.value}", argument=spec.name,
+    )
+    quadrant = target.limits.partition_quadrant.value
+    step = quadrant if count <= quadrant else 2 * quadrant if count <= 2 * quadrant else 4 * quadrant
+    inst.require(
+        inst.IS_DMA or start % step == 0, "ISA-3",
+        f"{spec.name} starts at partition {start}; {count} partitions start at a multiple of {step}", argument=spec.name,
+    )
+
+
+def _verify_engine(inst: Instruction, target: Target) -> None:
+    asked = getattr(inst, "engine", Engine.UNKNOWN)
+    legal = inst.legal_engines(target)
+    inst.require(
+        asked is Engine.UNKNOWN or asked in legal, "ISA-5",
+        f"engine {asked.name.lower()} does not run this; {', '.join(e.name.lower() for e in legal) or 'none'} can",
+        argument="engine",
+    )
+
+
+def _verify_elementwise(inst: Instruction) -> None:
+    _, out = next(inst.operands("dst"))
+    for role in ("dst", "src"):
+        for spec, ap in inst.operands(role):
+            same_partitions = ap.partitions == out.partitions
+            if spec.vector:
+                inst.require(
+                    same_partitions and ap.free_elements == 1, "ISA-7",
+                    f"{spec.name} has shape {ap.shape}; with dst of shape {out.shape} it must be ({out.partitions}, 1)",
+                    argument=spec.name,
+                )
+            else:
+                inst.require(
+                    same_partitions and ap.free_elements == out.free_elements, "ISA-9",
+                    f"{spec.name} has shape {ap.shape}, dst has shape {out.shape}", argument=spec.name,
+                )
+
+
+def as_outputs(result: Any) -> tuple[np.ndarray, ...]:
+    """What `semantics` returned, as a tuple."""
+    return result if isinstance(result, tuple) else (result,)

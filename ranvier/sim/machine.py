@@ -1,0 +1,262 @@
+"""Memories of a simulated core, and the one place where instructions touch them.
+
+For every instruction alike, the machine resolves access patterns to numpy views, converts operands, calls the record's
+`semantics`, rounds results to the destination's dtype and writes them. Fresh memory is poison (NaN), and a shadow of
+it remembers what was written, so that a read of anything else is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ranvier import dtypes as dt
+from ranvier.errors import error
+from ranvier.isa.access import AccessPattern, Buffer
+from ranvier.isa.record import Instruction, OperandSpec, as_outputs
+from ranvier.target.spec import Target
+
+_WORD = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The bytes behind a buffer: rows of `base` from `partition` on, from byte `byte` on (HBM has one row).
+
+    `shadow` has one bit per partition for every byte of a row ([bytes, 2] uint64; HBM: [bytes] bool); None means that
+    everything is written.
+    """
+
+    base: np.ndarray
+    partition: int
+    byte: int
+    shadow: np.ndarray | None
+
+    def view(self, ap: AccessPattern) -> np.ndarray:
+        """The elements of `ap` as a numpy view, in the shape of its pattern."""
+        size, pitch = ap.dtype.itemsize, self.base.shape[1]
+        strides = [stride * size for stride, _ in ap.pattern]
+        offset = self.byte + ap.offset * size
+        if ap.space.on_chip:
+            strides[0] = pitch
+            offset += (self.partition + ap.partition) * pitch
+        return np.ndarray(ap.shape, ap.dtype.np, self.base, offset, strides)  # type: ignore[arg-type]
+
+    def _shadow_view(self, ap: AccessPattern) -> np.ndarray:
+        assert self.shadow is not None
+        size = ap.dtype.itemsize
+        pairs = ap.pattern[1:] if ap.space.on_chip else ap.pattern
+        item = 16 if ap.space.on_chip else 1
+        shape = [*(count for _, count in pairs), size] + ([2] if ap.space.on_chip else [])
+        strides = [*(stride * size * item for stride, _ in pairs), item] + ([8] if ap.space.on_chip else [])
+        kind = np.uint64 if ap.space.on_chip else np.bool_
+        return np.ndarray(shape, kind, self.shadow, (self.byte + ap.offset * size) * item, strides)
+
+    def _mask(self, ap: AccessPattern) -> np.ndarray:
+        first = self.partition + ap.partition
+        bits = ((1 << ap.partitions) - 1) << first
+        return np.array([bits & (2**_WORD - 1), bits >> _WORD], dtype=np.uint64)
+
+    def mark(self, ap: AccessPattern) -> None:
+        """Remember that the elements of `ap` are written."""
+        if self.shadow is None:
+            return
+        view = self._shadow_view(ap)
+        if ap.space.on_chip:
+            np.bitwise_or(view, self._mask(ap), out=view)
+        else:
+            view[...] = True
+
+    def written(self, ap: AccessPattern) -> bool:
+        """Whether every element of `ap` was written (looks at the first byte of each element)."""
+        if self.shadow is None:
+            return True
+        if ap.space.on_chip:
+            view, mask = self._shadow_view(ap)[..., 0, :], self._mask(ap)
+            return bool(((view & mask) == mask).all())
+        return bool(self._shadow_view(ap)[..., 0].all())
+
+
+def storage_for(buffer: Buffer) -> Storage:
+    """Fresh, poisoned storage of its own for `buffer`; preset buffers count as written."""
+    rows = buffer.partitions if buffer.space.on_chip else 1
+    base = np.full((rows, max(1, buffer.bytes_per_partition)), dt.POISON_BYTE, np.uint8)
+    shadow = None
+    if not buffer.kind.preset:
+        width = base.shape[1]
+        shadow = np.zeros((width, 2), np.uint64) if buffer.space.on_chip else np.zeros(width, np.bool_)
+    return Storage(base, 0, 0, shadow)
+
+
+class Memory:
+    """Buffers by name, each with its `Storage`; a buffer that is not there yet gets storage of its own."""
+
+    def __init__(self, storages: dict[str, Storage] | None = None):
+        self.storages: dict[str, Storage] = storages if storages is not None else {}
+        self.states: dict[str, np.ndarray] = {}
+
+    def storage(self, buffer: Buffer) -> Storage:
+        found = self.storages.get(buffer.name)
+        if found is None:
+            found = self.storages[buffer.name] = storage_for(buffer)
+        return found
+
+    def view(self, ap: AccessPattern) -> np.ndarray:
+        return self.storage(ap.buffer).view(ap)
+
+    def state(self, name: str, partitions: int) -> np.ndarray:
+        """Hidden state `name`: one float32 per partition, NaN until something sets it."""
+        if name not in self.states:
+            self.states[name] = np.full((partitions, 1), np.nan, np.float32)
+        return self.states[name]
+
+    def set(self, buffer: Buffer, array: np.ndarray) -> None:
+        """Fill a whole buffer from an array of its shape and dtype."""
+        self.view(buffer.all)[...] = array
+        self.storage(buffer).mark(buffer.all)
+
+    def get(self, buffer: Buffer) -> np.ndarray:
+        """A copy of a whole buffer."""
+        return self.view(buffer.all).copy()
+
+
+def check_written(inst: Instruction, memory: Memory) -> None:
+    """Raise E0401 if `inst` reads what was never written; then mark what it writes."""
+    for ap in inst.reads():
+        plain = _row_space(ap)
+        if not memory.storage(ap.buffer).written(plain):
+            raise error(
+                "E0401",
+                f"{inst.MNEMONIC} reads {ap.buffer.space.value} tensor {ap.buffer.name} (shape {ap.buffer.shape}), "
+                f"part of which nothing has written",
+                where=inst.loc,
+                argument=next((s.name for s, a in inst.operands("src") if a is ap), None),
+                notes=(f"the tensor was made at {ap.buffer.loc}",) if ap.buffer.loc else (),
+            )
+    for ap in inst.writes():
+        memory.storage(ap.buffer).mark(_row_space(ap))
+
+
+def _row_space(ap: AccessPattern) -> AccessPattern:
+    """An indirect pattern as all rows that it may name."""
+    if ap.index is None:
+        return ap
+    pairs = ((ap.index.stride, ap.index.bound), *ap.pattern[1:])
+    return AccessPattern(ap.buffer, ap.offset, pairs, ap.dtype, ap.partition)
+
+
+def bind(inst: Instruction, memory: Memory, target: Target) -> Callable[[], None]:
+    """A function that executes `inst` on `memory`. All views are made here, so running it costs little more than numpy."""
+    specs = [s for s in type(inst).SPECS if s.role in ("src", "state") or (s.role == "dst" and inst.reads_dst)]
+    shape = next((ap.shape for _, ap in inst.operands("dst")), None) if inst.ELEMENTWISE else None
+    convert = dt.compute if inst.arithmetic == "float32" else None
+    fetchers = [_fetcher(inst, spec, memory, target, shape, convert) for spec in specs]
+    storers = [_storer(inst, spec, memory, target) for spec in type(inst).SPECS if _is_stored(inst, spec)]
+    semantics = inst.semantics
+
+    if len(storers) == 1:
+        store = storers[0]
+
+        def run_one() -> None:
+            store(semantics(*[fetch() for fetch in fetchers]))
+
+        return run_one
+
+    def run() -> None:
+        for store, result in zip(storers, as_outputs(semantics(*[f() for f in fetchers])), strict=True):
+            store(result)
+
+    return run
+
+
+def _is_stored(inst: Instruction, spec: OperandSpec) -> bool:
+    if spec.role == "dst":
+        return getattr(inst, spec.name) is not None
+    return spec.role == "state" and inst.uses_state()
+
+
+def _fetcher(inst: Instruction, spec: OperandSpec, memory: Memory, target: Target, shape, convert) -> Callable[[], Any]:
+    if spec.role == "state":
+        if not inst.uses_state():
+            return lambda: None
+        partitions = next(ap for _, ap in inst.operands("src")).partitions
+        register = memory.state(spec.state, int(target.sbuf.partitions.value))[:partitions]
+        return lambda: register
+    value = getattr(inst, spec.name)
+    if not isinstance(value, AccessPattern):
+        return lambda: value
+    if value.index is not None:
+        gather = _gather(inst, value, memory)
+        return (lambda: convert(gather())) if convert else gather
+    view = memory.view(value)
+    if shape is not None and view.shape != shape:
+        wanted = (view.shape[0],) + (1,) * (len(shape) - 1) if spec.vector else shape
+        try:
+            view = np.reshape(view, wanted, copy=False)
+        except ValueError:  # the strides do not allow it without a copy, so copy at each run
+            return (lambda: convert(view.reshape(wanted))) if convert else (lambda: view.reshape(wanted))
+    return (lambda: convert(view)) if convert else (lambda: view)
+
+
+def _storer(inst: Instruction, spec: OperandSpec, memory: Memory, target: Target) -> Callable[[np.ndarray], None]:
+    if spec.role == "state":
+        partitions = next(ap for _, ap in inst.operands("src")).partitions
+        register = memory.state(spec.state, int(target.sbuf.partitions.value))[:partitions]
+
+        def store_state(result: np.ndarray) -> None:
+            register[...] = result
+
+        return store_state
+    ap: AccessPattern = getattr(inst, spec.name)
+    dtype = ap.dtype
+    if ap.index is not None:
+        return _scatter(inst, ap, memory)
+    view = memory.view(ap)
+
+    def store(result: np.ndarray) -> None:
+        view[...] = dt.cast(result, dtype).reshape(view.shape)
+
+    return store
+
+
+def _rows(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[], np.ndarray]:
+    """A function that reads and checks the row indices of an indirect pattern."""
+    assert ap.index is not None
+    index, bound = memory.view(ap.index.ap), ap.index.bound
+
+    def rows() -> np.ndarray:
+        values = index.reshape(-1).astype(np.int64)
+        bad = (values < 0) | (values >= bound)
+        if bad.any():
+            where = int(np.argmax(bad))
+            raise error(
+                "E0403",
+                f"{inst.MNEMONIC}: index {values[where]} in partition {where} is outside the {bound} rows of {ap.buffer.name}",
+                where=inst.loc,
+            )
+        return values
+
+    return rows
+
+
+def _all_rows(ap: AccessPattern, memory: Memory) -> np.ndarray:
+    assert ap.index is not None
+    pairs = ((ap.index.stride, ap.index.bound), *ap.pattern[1:])
+    return memory.view(AccessPattern(ap.buffer, ap.offset, pairs, ap.dtype, ap.partition))
+
+
+def _gather(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[], np.ndarray]:
+    table, rows = _all_rows(ap, memory), _rows(inst, ap, memory)
+    return lambda: table[rows()]
+
+
+def _scatter(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[np.ndarray], None]:
+    table, rows = _all_rows(ap, memory), _rows(inst, ap, memory)
+
+    def store(result: np.ndarray) -> None:
+        table[rows()] = dt.cast(result, ap.dtype).reshape(ap.shape)
+
+    return store
