@@ -6,12 +6,12 @@ import difflib
 from types import MappingProxyType
 
 from ranvier.errors import error
-from ranvier.target import trn2
+from ranvier.target import inf2, trn1, trn2, trn3
 from ranvier.target.spec import Confidence, Engine, Fact, Target
 
 __all__ = ["Confidence", "Engine", "Fact", "Target", "get", "names"]
 
-_TARGETS = MappingProxyType({module.TARGET.name: module.TARGET for module in (trn2,)})
+_TARGETS = MappingProxyType({module.TARGET.name: module.TARGET for module in (trn1, inf2, trn2, trn3)})
 _ALIASES = MappingProxyType({
     "gen2": "trn1", "trainium1": "trn1", "trainium": "trn1", "inferentia2": "inf2",
     "gen3": "trn2", "trainium2": "trn2",

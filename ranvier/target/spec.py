@@ -67,6 +67,25 @@ def estimated(value: float | int, unit: str, source: str) -> Fact:
     return Fact(value, unit, source, Confidence.ESTIMATED)
 
 
+def carry_over(record, assumption: str, **changes):
+    """`record` for another generation: every fact in it becomes estimated, with `assumption` before its source, except
+    for the fields in `changes`, which are facts (or records) of their own."""
+    fields = {}
+    for field in dataclasses.fields(record):
+        known = field.name in changes
+        fields[field.name] = changes.pop(field.name) if known else _carried(getattr(record, field.name), assumption)
+    if changes:
+        raise error("E0805", f"{type(record).__name__} has no fields {', '.join(changes)}")
+    return type(record)(**fields)
+
+
+def _carried(value, assumption: str):
+    if isinstance(value, Fact):
+        carried = value.source.startswith("assumption")
+        return estimated(value.value, value.unit, value.source if carried else f"{assumption} ({value.source})")
+    return carry_over(value, assumption) if dataclasses.is_dataclass(value) else value
+
+
 # Chip and memories ----------------------------------------------------------------------------------------------------
 
 
@@ -402,6 +421,10 @@ class Target:
     def __repr__(self) -> str:
         return f"Target({self.name})"
 
+    def __hash__(self) -> int:
+        # Targets are keys of caches on hot paths; hashing every fact would cost more than what is cached.
+        return hash(self.name)
+
     def has(self, feature: str) -> bool:
         """Whether this target has the named feature. Raises E0805 for a name that `features.FEATURES` does not list."""
         _check_feature(feature)
@@ -427,9 +450,10 @@ class Target:
 
         Raises E0305 for dtypes that are not multiplied.
         """
-        normal = self.tensor.rate(dtype)
-        fast = self.tensor.double_row if normal is self.tensor.fp8 and self.tensor.double_row else normal
-        return self.tensor.flops(fast)
+        rate = self.tensor.rate(dtype)
+        if self.tensor.double_row is not None and dtypes.dtype(dtype).itemsize == 1:
+            rate = self.tensor.double_row
+        return self.tensor.flops(rate)
 
     def facts(self) -> Iterator[tuple[str, Fact]]:
         """Every number with its dotted path ("dma.bytes_per_ns"), in the order of the fields."""
