@@ -39,7 +39,7 @@ CHIP = ChipSpec(
     collective_cores=documented(6, "1", src.CHIP_PAGES),
     links=documented(4, "1", src.CHIP_PAGES),
     link_bytes_per_ns=documented(96.0, "bytes/ns", src.CHIP_PAGES + ": 384 GB/s over four links"),
-    host_bytes_per_ns=documented(16.0, "bytes/ns", "order of magnitude in a figure of the AWS NKI guide"),
+    host_bytes_per_ns=estimated(16.0, "bytes/ns", "order of magnitude in a figure of the AWS NKI guide"),
 )
 
 SBUF = SbufSpec(
