@@ -7,9 +7,11 @@ from types import MappingProxyType
 
 from ranvier.errors import error
 from ranvier.target import inf2, trn1, trn2, trn3
-from ranvier.target.spec import Confidence, Engine, Fact, Target
+from ranvier.target.fact import Confidence, Fact
+from ranvier.target.serialize import from_json
+from ranvier.target.spec import Engine, Target
 
-__all__ = ["Confidence", "Engine", "Fact", "Target", "get", "names"]
+__all__ = ["Confidence", "Engine", "Fact", "Target", "from_json", "get", "names"]
 
 _TARGETS = MappingProxyType({module.TARGET.name: module.TARGET for module in (trn1, inf2, trn2, trn3)})
 _ALIASES = MappingProxyType({

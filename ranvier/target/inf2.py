@@ -6,7 +6,7 @@ import dataclasses
 
 from ranvier.target import sources as src
 from ranvier.target import trn1
-from ranvier.target.spec import documented
+from ranvier.target.fact import documented
 
 TARGET = dataclasses.replace(
     trn1.TARGET,

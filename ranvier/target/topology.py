@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from ranvier.errors import error
 from ranvier.target import sources as src
-from ranvier.target.spec import Fact, documented, estimated
+from ranvier.target.fact import Fact, documented, estimated
 
 
 class Shape(enum.Enum):

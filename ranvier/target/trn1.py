@@ -6,6 +6,7 @@ import dataclasses
 
 from ranvier.target import sources as src
 from ranvier.target import trn2
+from ranvier.target.fact import carry_over, documented, estimated, measured
 from ranvier.target.spec import (
     ChipSpec,
     DmaModeSpec,
@@ -21,10 +22,6 @@ from ranvier.target.spec import (
     TensorEngineSpec,
     ThrottleSpec,
     VectorEngineSpec,
-    carry_over,
-    documented,
-    estimated,
-    measured,
 )
 
 GIB, KIB = 1 << 30, 1 << 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ranvier.target import sources as src
+from ranvier.target.fact import documented, estimated, measured
 from ranvier.target.spec import (
     ChipSpec,
     DmaModeSpec,
@@ -20,9 +21,6 @@ from ranvier.target.spec import (
     TensorEngineSpec,
     ThrottleSpec,
     VectorEngineSpec,
-    documented,
-    estimated,
-    measured,
 )
 
 GIB, KIB = 1 << 30, 1 << 10

@@ -9,7 +9,8 @@ import dataclasses
 
 from ranvier.target import sources as src
 from ranvier.target import trn2
-from ranvier.target.spec import ChipSpec, HbmSpec, MatmulRate, Target, carry_over, documented, estimated
+from ranvier.target.fact import carry_over, documented, estimated
+from ranvier.target.spec import ChipSpec, HbmSpec, MatmulRate, Target
 
 GIB, KIB = 1 << 30, 1 << 10
 

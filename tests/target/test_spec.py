@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranvier.errors import RanvierError
-from ranvier.target import Confidence, Engine, Fact, Target, get, names
+from ranvier.target import Confidence, Engine, Fact, Target, from_json, get, names
+from ranvier.target.fact import carry_over, documented
 from ranvier.target.features import FEATURES
-from ranvier.target.spec import carry_over, documented
 
 UNITS = {"1", "GHz", "bytes", "bytes/ns", "ns", "cycles", "cycles/element", "cycles/column"}
 PATHS = [(name, path) for name in names() for path, _ in get(name).facts()]
@@ -149,6 +149,46 @@ def test_json_holds_every_fact():
             assert node == {"value": fact.value, "unit": fact.unit, "source": fact.source,
                             "confidence": fact.confidence.value}
         assert loaded["features"] == sorted(target.features)
+
+
+@pytest.mark.parametrize("name", names())
+def test_json_round_trip(name):
+    target = get(name).replace("dma.bytes_per_ns", 30.0)
+    again = from_json(json.loads(json.dumps(target.to_json())))
+    assert again == target and again.digest() == target.digest()
+
+
+def damage_missing(content):
+    del content["dma"]["engines"]
+
+
+def damage_unknown(content):
+    content["psum"]["colour"] = content["psum"]["banks"]
+
+
+def damage_confidence(content):
+    content["tensor"]["bf16"]["passes"]["confidence"] = "certain"
+
+
+def damage_record(content):
+    content["tensor"]["bf16"] = 3
+
+
+def damage_name(content):
+    content["name"] = 7
+
+
+def damage_feature(content):
+    content["features"].append("teleport")
+
+
+@pytest.mark.parametrize("damage", [
+    damage_missing, damage_unknown, damage_confidence, damage_record, damage_name, damage_feature,
+])
+def test_damaged_json_is_refused(damage):
+    content = json.loads(json.dumps(get("trn2").to_json()))
+    damage(content)
+    assert code_of(from_json, content) == "E0805"
 
 
 def test_clocks_and_modes():
