@@ -217,6 +217,10 @@ class Instruction:
         """
         raise NotImplementedError
 
+    def semantics_on(self, target: Target) -> Callable[..., Any]:
+        """`semantics` as `target` computes it, where generations differ."""
+        return self.semantics
+
     def cost(self, target: Target, engine: Engine) -> Cost:
         """Time on `engine`, from the target's facts only."""
         raise NotImplementedError

@@ -155,7 +155,7 @@ def bind(inst: Instruction, memory: Memory, target: Target) -> Callable[[], None
     convert = dt.compute if inst.arithmetic == "float32" else None
     fetchers = [_fetcher(inst, spec, memory, target, shape, convert) for spec in specs]
     storers = [_storer(inst, spec, memory, target) for spec in type(inst).SPECS if _is_stored(inst, spec)]
-    semantics = inst.semantics
+    semantics = inst.semantics_on(target)
 
     if len(storers) == 1:
         store = storers[0]

@@ -1,0 +1,8 @@
+"""The instruction set: one record per instruction, and everything that is derived from them."""
+
+from __future__ import annotations
+
+from ranvier.isa import dma, tensor_engine
+from ranvier.isa.record import REGISTRY
+
+__all__ = ["REGISTRY", "dma", "tensor_engine"]
