@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,16 +37,44 @@ class AluOp:
     def __reduce__(self):
         return (alu, (self.name,))
 
+    def __call__(self, a: Any, b: Any = None) -> np.ndarray:
+        """The operation on arrays (or an array and a number), without numpy's warnings: NaN and infinity are results."""
+        with np.errstate(all="ignore"):
+            return self.fn(a, b)
+
+    def apply(self, data: np.ndarray, operand: Any, reverse: bool = False) -> np.ndarray:
+        """`data op operand`, or `operand op data` with `reverse`; numbers of bitwise operations become data's dtype."""
+        if self.unary:
+            return self(data)
+        if self.is_bitwise:
+            operand = bits(operand, data.dtype)
+        return self(operand, data) if reverse else self(data, operand)
+
     @property
     def is_bitwise(self) -> bool:
         return self.kind == "bitwise"
 
+    @property
+    def reduces(self) -> bool:
+        """Whether a reduction may use it."""
+        return self.identity is not None
+
     def reduce(self, values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-        """Reduce over `axes`, keeping them with size 1."""
+        """Reduce over `axes`, keeping them with size 1. `subtract` (one axis only) takes all others from the first."""
         ufunc = _REDUCERS.get(self.name)
         if ufunc is None:
             raise error("E0902", f"{self.name} has no reduction")
-        return ufunc.reduce(values, axis=axes, keepdims=True)
+        with np.errstate(all="ignore"):
+            return ufunc.reduce(values, axis=axes, keepdims=True)
+
+    def accumulate(self, values: np.ndarray, axis: int) -> np.ndarray:
+        """All partial results of the reduction in order, each as `op(element, result so far)`."""
+        if self.name == "subtract":  # not associative: every other element changes its sign with each later step
+            signs = np.where(np.arange(values.shape[axis]) % 2, -1.0, 1.0).astype(values.dtype)
+            signs = np.expand_dims(signs, tuple(range(1, values.ndim - axis)))
+            return np.add.accumulate(values * signs, axis=axis) * signs
+        with np.errstate(all="ignore"):
+            return _REDUCERS[self.name].accumulate(values, axis=axis)
 
 
 def _flag(fn: Callable) -> Callable:
@@ -68,6 +97,14 @@ def _shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Logical shift: zeros come in from the left for signed types as well."""
     unsigned = a.view(a.dtype.str.replace("i", "u"))
     return np.right_shift(unsigned, np.asarray(b).astype(unsigned.dtype)).view(a.dtype)
+
+
+def bits(operand: Any, to: np.dtype) -> np.ndarray:
+    """An integer operand of a bitwise operation as bits of dtype `to`: wider ones are cut, signed ones extended."""
+    if isinstance(operand, np.ndarray):
+        return operand if operand.dtype == to else operand.astype(to)
+    mask = (1 << (8 * to.itemsize)) - 1
+    return np.array(int(operand) & mask, np.dtype(f"u{to.itemsize}")).view(to)
 
 
 _VECTOR_POOL_ACT = ("vector", "gpsimd", "scalar")

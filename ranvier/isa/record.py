@@ -376,9 +376,19 @@ def _verify_operand(inst: Instruction, spec: OperandSpec, ap: AccessPattern, tar
 def _verify_engine(inst: Instruction, target: Target) -> None:
     asked = getattr(inst, "engine", Engine.UNKNOWN)
     legal = inst.legal_engines(target)
+    if asked in legal or (asked is Engine.UNKNOWN and legal):
+        return
+    if asked in (Engine.GPSIMD, Engine.UNKNOWN) and Engine.GPSIMD in inst.ENGINES and not inst.IS_DMA:
+        for role in ("dst", "src"):
+            for spec, ap in inst.operands(role):
+                inst.require(
+                    ap.space is not PSUM, "ISA-8", f"{spec.name} is in psum, and gpsimd would run this",
+                    argument=spec.name, fix=f"copy {spec.name} to sbuf",
+                )
     inst.require(
-        asked is Engine.UNKNOWN or asked in legal, "ISA-5",
-        f"engine {asked.name.lower()} does not run this; {', '.join(e.name.lower() for e in legal) or 'none'} can",
+        False, "ISA-5",
+        f"{'no engine' if asked is Engine.UNKNOWN else f'engine {asked.name.lower()}'} runs this; "
+        f"{', '.join(e.name.lower() for e in legal) or 'none'} can",
         argument="engine",
     )
 

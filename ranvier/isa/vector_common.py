@@ -1,0 +1,115 @@
+"""What the records of the vector engine share: examples in short form, rules about ALU operations, fast modes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ranvier.isa.access import AccessPattern, Space
+from ranvier.isa.alu import AluOp
+from ranvier.isa.record import Example, Instruction
+from ranvier.target.spec import Engine, Fact, Target
+
+_TILE = re.compile(r"(sbuf|psum|hbm) (\d+(?:x\d+)*)(?:\[(\d+):(\d+)(?::(\d+))?\])? (\w+)")
+_SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f8": "float8_e4m3", "i32": "int32", "u32": "uint32",
+          "i16": "int16", "u16": "uint16", "i8": "int8", "u8": "uint8"}  # fmt: skip
+
+
+def example(rule: str | None = None, feature: str | None = None, note: str = "", **fields: Any) -> Example:
+    """An `Example` whose tiles are written "sbuf 128x512 bf16", or "sbuf 128x512[0:256:2] bf16" for some columns."""
+
+    def make(tile: Callable[..., Any]) -> dict[str, Any]:
+        return {name: _tile(tile, value) if isinstance(value, str) else value for name, value in fields.items()}
+
+    return Example(make, rule, feature, note)
+
+
+def _tile(tile: Callable[..., Any], text: str) -> Any:
+    match = _TILE.fullmatch(text)
+    assert match is not None, text
+    space, sizes, start, stop, step, dtype = match.groups()
+    args: list[Any] = [space, tuple(int(s) for s in sizes.split("x")), _SHORT.get(dtype, dtype)]
+    if start is not None:
+        args.append(slice(int(start), int(stop), int(step) if step else None))
+    return tile(*args)
+
+
+def in_psum(*operands: Any) -> bool:
+    return any(isinstance(ap, AccessPattern) and ap.space is Space.PSUM for ap in operands)
+
+
+def engines_of(ops: Sequence[AluOp | None]) -> set[Engine]:
+    """The engines that have all of `ops`."""
+    found = {Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD}
+    for op in ops:
+        if op is not None:
+            found &= {Engine[name.upper()] for name in op.engines}
+    return found
+
+
+def require_ops(inst: Instruction, target: Target, *ops: AluOp | None) -> None:
+    """ISA-6: the generation has the ALU operations."""
+    for op in ops:
+        if op is not None and op.feature is not None:
+            inst.require(target.has(op.feature), "ISA-6", f"{target.title} ({target.generation}) lacks the operation {op}")
+
+
+def require_reducing(inst: Instruction, rule: str, op: AluOp, names: Sequence[str], argument: str) -> None:
+    inst.require(op.name in names, rule, f"{argument} is {op}; it can be {', '.join(names)}", argument=argument)
+
+
+def first_not_integer(inst: Instruction) -> tuple[str, AccessPattern] | None:
+    """Name and pattern of the first operand that holds no integers."""
+    for role in ("dst", "src"):
+        for spec, ap in inst.operands(role):
+            if not ap.dtype.is_integer:
+                return spec.name, ap
+    return None
+
+
+def require_integers(inst: Instruction, rule: str, *ops: AluOp | None) -> None:
+    """Bitwise operations take integers, and integer numbers."""
+    if not any(op is not None and op.is_bitwise for op in ops):
+        return
+    found = first_not_integer(inst)
+    if found is not None:
+        name, ap = found
+        inst.require(False, rule, f"{name} is {ap.dtype}; bitwise operations take integers", argument=name)
+    for spec in inst.SPECS:
+        value = getattr(inst, spec.name)
+        if spec.scalar and isinstance(value, float):
+            inst.require(False, rule, f"{spec.name} is {value!r}; bitwise operations take integers", argument=spec.name)
+
+
+def is_16bit(target: Target, *operands: AccessPattern) -> bool:
+    """Whether all operands are of the dtypes that the fast modes count as 16-bit: float8 as well from some generation on."""
+    with_fp8 = target.has("vector_fast_modes_fp8")
+    return all(ap.dtype.is_float and (ap.dtype.itemsize == 2 or (with_fp8 and ap.dtype.itemsize == 1)) for ap in operands)
+
+
+def innermost_contiguous(*operands: AccessPattern) -> bool:
+    return all(next((stride for stride, count in reversed(ap.free) if count > 1), 1) == 1 for ap in operands)
+
+
+def copy_speedup(target: Target, dst: AccessPattern, data: AccessPattern) -> Fact | None:
+    """The fast mode in which the vector engine runs tensor_copy and tensor_scalar, if any.
+
+    16-bit floats: the highest rate from SBUF to SBUF contiguous; half of it when either one of these fails. Other dtypes
+    have a fast mode only from SBUF to SBUF, contiguous.
+    """
+    v, contiguous = target.vector, innermost_contiguous(dst, data)
+    psum_sides = in_psum(dst) + in_psum(data)
+    if is_16bit(target, dst, data):
+        if psum_sides == 0:
+            return v.copy_16bit_contiguous_speedup if contiguous else v.copy_16bit_speedup
+        return v.copy_16bit_speedup if psum_sides == 1 and contiguous else None
+    return v.copy_fp32_speedup if psum_sides == 0 and contiguous else None
+
+
+def two_input_time_facts(target: Target, data1: AccessPattern, data2: AccessPattern, fast: bool) -> tuple[Fact, Fact | None]:
+    """Cycles per element of an instruction with two tensor inputs, and its speedup when `fast`: with one input in PSUM the
+    two are read at once, with both in SBUF one after the other."""
+    if in_psum(data1, data2):
+        return target.vector.two_input_mixed_cycles_per_element, None
+    return target.vector.two_input_cycles_per_element, target.vector.two_input_16bit_speedup if fast else None
