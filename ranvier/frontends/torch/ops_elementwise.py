@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from ranvier import dtypes
 from ranvier import graph as g
 from ranvier.frontends.torch.rules import Context, Refused, RuleTable, rank
+from ranvier.frontends.torch.tensors import to_torch_dtype
 from ranvier.graph import Value
 
 ELEMENTWISE = RuleTable()
@@ -66,7 +69,9 @@ def _predicate(kind: str):
 
 def _binary(kind: str):
     def apply(ctx: Context, x: Value, other: Value | Number) -> Value:
-        return ctx.emit(g.Binary(kind), ctx.operand(x, ctx.dtype), ctx.operand(other, ctx.dtype))
+        of_truth = kind == "mul" and ctx.dtype is dtypes.bool_
+        return ctx.emit(g.Binary("logical_and" if of_truth else kind), ctx.operand(x, ctx.dtype),
+                        ctx.operand(other, ctx.dtype))
 
     return apply
 
@@ -158,12 +163,14 @@ def lerp(ctx: Context, x: Value, end: Value, weight: Value | Number) -> Value:
 
 @rule("addcmul.default")
 def addcmul(ctx: Context, x: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Value:
-    return _sum_kind(ctx, "add", x, ctx.binary("mul", ctx.cast(tensor1, ctx.dtype), ctx.cast(tensor2, ctx.dtype)), value)
+    product = ctx.binary("mul", ctx.cast(tensor1, ctx.dtype), ctx.cast(tensor2, ctx.dtype))
+    return _sum_kind(ctx, "add", x, product, value)
 
 
 @rule("addcdiv.default")
 def addcdiv(ctx: Context, x: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Value:
-    return _sum_kind(ctx, "add", x, ctx.binary("div", ctx.cast(tensor1, ctx.dtype), ctx.cast(tensor2, ctx.dtype)), value)
+    quotient = ctx.binary("div", ctx.cast(tensor1, ctx.dtype), ctx.cast(tensor2, ctx.dtype))
+    return _sum_kind(ctx, "add", x, quotient, value)
 
 
 @rule("clamp.default", "clamp_min.default", "clamp_max.default", "clip.default")
@@ -203,7 +210,7 @@ def isfinite(ctx: Context, x: Value) -> Value:
 def nan_to_num(ctx: Context, x: Value, nan: float | None, posinf: float | None, neginf: float | None) -> Value:
     if not x.type.dtype.is_float:
         return x
-    largest = float(dtypes_max(ctx))
+    largest = torch.finfo(to_torch_dtype(ctx.dtype)).max
     zero = ctx.scalar(0.0, ctx.dtype)
     is_inf, positive = ctx.unary("isinf", x), ctx.emit(g.Compare("gt"), x, zero)
     infinity = ctx.emit(g.Select(), positive, ctx.scalar(largest if posinf is None else posinf, ctx.dtype),
@@ -212,16 +219,7 @@ def nan_to_num(ctx: Context, x: Value, nan: float | None, posinf: float | None, 
     return ctx.emit(g.Select(), ctx.unary("isnan", x), ctx.scalar(nan or 0.0, ctx.dtype), finite)
 
 
-def dtypes_max(ctx: Context) -> float:
-    """The largest finite value of the result's dtype."""
-    import torch
-
-    from ranvier.frontends.torch.tensors import to_torch_dtype
-
-    return torch.finfo(to_torch_dtype(ctx.dtype)).max
-
-
-# Functions that are one step away from a graph operation ---------------------------------------------------------------
+# Functions that are one step away from a graph operation -------------------------------------------------------------
 
 
 def _scaled(kind: str, before: float = 1.0, after: float = 1.0):
@@ -252,7 +250,7 @@ def erfc(ctx: Context, x: Value) -> Value:
     return ctx.emit(g.Binary("sub"), ctx.scalar(1.0, ctx.dtype), ctx.unary("erf", x))
 
 
-# Activations -----------------------------------------------------------------------------------------------------------
+# Activations ---------------------------------------------------------------------------------------------------------
 
 
 @rule("gelu.default")

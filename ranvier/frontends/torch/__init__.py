@@ -1,0 +1,1 @@
+"""The PyTorch front end: models in, graphs out, and the backend of ``torch.compile``."""

@@ -1,0 +1,257 @@
+"""Rules for operators that create tensors and that pick elements by index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ranvier import dtypes
+from ranvier import graph as g
+from ranvier.frontends.torch.rules import Context, Refused, RuleTable, axis_of, rank
+from ranvier.frontends.torch.tensors import to_numpy, to_torch_dtype
+from ranvier.graph import Value
+
+INDEX = RuleTable()
+rule = INDEX.rule
+
+
+# Creation ------------------------------------------------------------------------------------------------------------
+
+
+@rule("full.default", "full_like.default", "new_full.default", "scalar_tensor.default", "fill.Scalar", "fill.Tensor")
+def full(ctx: Context, x: Value | None = None, fill_value=None, value=None, s=None, dtype=None, size=None) -> Value:
+    given = next(v for v in (fill_value, value, s) if v is not None)
+    if isinstance(given, Value):
+        return ctx.broadcast(ctx.cast(given, ctx.dtype), ctx.shape)
+    return ctx.emit(g.Full(ctx.shape, given, ctx.dtype))
+
+
+@rule("zeros.default", "zeros_like.default", "new_zeros.default")
+def zeros(ctx: Context, x: Value | None = None, dtype=None, size=None) -> Value:
+    return ctx.emit(g.Full(ctx.shape, 0, ctx.dtype))
+
+
+@rule("empty.memory_format", "empty_like.default", "new_empty.default", "empty_strided.default",
+      "empty_permuted.default", note="filled with zeros")
+def empty(ctx: Context, x: Value | None = None, dtype=None, size=None, stride=None, physical_layout=None) -> Value:
+    return ctx.emit(g.Full(ctx.shape, 0, ctx.dtype))
+
+
+@rule("ones.default", "ones_like.default", "new_ones.default")
+def ones(ctx: Context, x: Value | None = None, dtype=None, size=None) -> Value:
+    return ctx.emit(g.Full(ctx.shape, 1, ctx.dtype))
+
+
+def _table(ctx: Context, tensor: torch.Tensor) -> Value:
+    if tensor.numel() * tensor.element_size() > g.CONSTANT_LIMIT_BYTES:
+        raise Refused(f"with {tensor.numel()} elements, more than fit in a constant of {g.CONSTANT_LIMIT_BYTES} bytes")
+    return ctx.builder.constant(to_numpy(tensor))
+
+
+@rule("arange.default", "arange.start", "arange.start_step")
+def arange(ctx: Context, end, start=0, step=1, dtype=None) -> Value:
+    if ctx.dtype.is_float:
+        return _table(ctx, torch.arange(start, end, step, dtype=to_torch_dtype(ctx.dtype)))
+    counted = ctx.emit(g.Iota(ctx.shape, 0, ctx.dtype))
+    if step != 1:
+        counted = ctx.binary("mul", counted, step)
+    return ctx.binary("add", counted, start) if start else counted
+
+
+@rule("linspace.default")
+def linspace(ctx: Context, start, end, steps: int, dtype=None) -> Value:
+    return _table(ctx, torch.linspace(start, end, steps, dtype=to_torch_dtype(ctx.dtype)))
+
+
+@rule("eye.default", "eye.m")
+def eye(ctx: Context, n: int, m: int | None = None, dtype=None) -> Value:
+    rows, columns = (ctx.emit(g.Iota(ctx.shape, axis, dtypes.int64)) for axis in (0, 1))
+    return ctx.cast(ctx.emit(g.Compare("eq"), rows, columns), ctx.dtype)
+
+
+def _triangle(ctx: Context, x: Value, diagonal: int, kind: str) -> Value:
+    shape = x.type.shape[-2:]
+    rows, columns = (ctx.emit(g.Iota(shape, axis, dtypes.int64)) for axis in (0, 1))
+    if diagonal:
+        rows = ctx.binary("add", rows, diagonal)
+    return ctx.emit(g.Select(), ctx.emit(g.Compare(kind), rows, columns), x, ctx.scalar(0, ctx.dtype))
+
+
+@rule("tril.default")
+def tril(ctx: Context, x: Value, diagonal: int = 0) -> Value:
+    return _triangle(ctx, x, diagonal, "ge")
+
+
+@rule("triu.default")
+def triu(ctx: Context, x: Value, diagonal: int = 0) -> Value:
+    return _triangle(ctx, x, diagonal, "le")
+
+
+@rule("one_hot.default")
+def one_hot(ctx: Context, x: Value, num_classes: int = -1) -> Value:
+    if num_classes < 0:
+        raise Refused("without num_classes, which would depend on the data")
+    classes = ctx.emit(g.Iota((num_classes,), 0, x.type.dtype))
+    return ctx.cast(ctx.emit(g.Compare("eq"), ctx.reshape(x, (*x.type.shape, 1)), classes), ctx.dtype)
+
+
+@rule("copy.default")
+def copy(ctx: Context, x: Value, src: Value) -> Value:
+    return ctx.broadcast(ctx.cast(src, ctx.dtype), ctx.shape)
+
+
+# Indexing ------------------------------------------------------------------------------------------------------------
+
+
+@rule("embedding.default")
+def embedding(ctx: Context, weight: Value, indices: Value) -> Value:
+    return ctx.emit(g.Take(0), weight, indices)
+
+
+@rule("index_select.default")
+def index_select(ctx: Context, x: Value, dim: int, index: Value) -> Value:
+    if not rank(x):
+        return x
+    return ctx.emit(g.Take(axis_of(x, dim)), x, ctx.reshape(index, (math.prod(index.type.shape),)))
+
+
+def _counted_from_start(ctx: Context, index: Value, size: int) -> Value:
+    """`index` with negative values, which count from the end, turned into places."""
+    if index.type.dtype.kind == "uint":
+        return index
+    negative = ctx.emit(g.Compare("lt"), index, ctx.scalar(0, index.type.dtype))
+    return ctx.emit(g.Select(), negative, ctx.binary("add", index, size), index)
+
+
+@rule("index.Tensor", "_unsafe_index.Tensor", note="integer indices on any axes; boolean masks are data-dependent")
+def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
+    axes = [a for a, i in enumerate(indices) if i is not None]
+    picks = [i for i in indices if i is not None]
+    if any(i.type.dtype.kind == "bool" for i in picks):
+        raise Refused("with a boolean mask, whose result has a data-dependent shape: use torch.where")
+    if not axes:
+        return x
+    if axes != list(range(axes[0], axes[0] + len(axes))):  # torch then puts the indexed axes first
+        x = ctx.transpose(x, (*axes, *(a for a in range(rank(x)) if a not in axes)))
+        axes = list(range(len(axes)))
+    shape = x.type.shape
+    sizes = [shape[a] for a in axes]
+    place = _counted_from_start(ctx, picks[0], sizes[0])
+    for pick, size in zip(picks[1:], sizes[1:], strict=True):
+        place = ctx.cast(ctx.binary("mul", place, size), dtypes.int64)
+        place = ctx.binary("add", place, ctx.cast(_counted_from_start(ctx, pick, size), dtypes.int64))
+    merged = ctx.reshape(x, (*shape[: axes[0]], math.prod(sizes), *shape[axes[-1] + 1 :]))
+    return ctx.emit(g.Take(axes[0]), merged, place)
+
+
+@rule("gather.default")
+def gather(ctx: Context, x: Value, dim: int, index: Value) -> Value:
+    if not rank(x):
+        return x
+    axis = axis_of(x, dim)
+    for a, size in enumerate(index.type.shape):  # torch reads only the part of x that the index covers
+        if a != axis:
+            x = ctx.slice(x, a, 0, size)
+    return ctx.emit(g.TakeAlong(axis), x, index)
+
+
+def _covers(x: Value, index: Value, axis: int) -> None:
+    for a, (size, covered) in enumerate(zip(x.type.shape, index.type.shape, strict=True)):
+        if a != axis and size != covered:
+            raise Refused(f"with an index that covers {covered} of {size} places of axis {a}")
+
+
+@rule("scatter.src")
+def scatter(ctx: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
+    axis = axis_of(x, dim)
+    _covers(x, index, axis)
+    for a, size in enumerate(index.type.shape):
+        src = ctx.slice(src, a, 0, size)
+    return ctx.emit(g.ScatterAlong(axis), x, index, src)
+
+
+@rule("scatter.value")
+def scatter_value(ctx: Context, x: Value, dim: int, index: Value, value: float | int) -> Value:
+    axis = axis_of(x, dim)
+    _covers(x, index, axis)
+    return ctx.emit(g.ScatterAlong(axis), x, index, ctx.emit(g.Full(index.type.shape, value, x.type.dtype)))
+
+
+@rule("index_put.default", "_unsafe_index_put.default", note="one boolean mask and a single value")
+def index_put(ctx: Context, x: Value, indices: Sequence[Value | None], values: Value,
+              accumulate: bool = False) -> Value:
+    mask = indices[0] if len(indices) == 1 else None
+    if accumulate or mask is None or mask.type.dtype.kind != "bool" or math.prod(values.type.shape) != 1:
+        raise Refused("in a form other than x[mask] = value")
+    mask = ctx.reshape(mask, (*mask.type.shape, *(1,) * (rank(x) - rank(mask))))
+    return ctx.emit(g.Select(), mask, ctx.reshape(ctx.cast(values, ctx.dtype), ()), x)
+
+
+# Resampling: each output coordinate is a fixed mixture of input coordinates ------------------------------------------
+
+
+def resample(ctx: Context, x: Value, axis: int, weights: np.ndarray) -> Value:
+    """`x` with `axis` of size n replaced by one of size m: the products with `weights`, an array of shape [n, m]."""
+    exact = np.float64 if ctx.dtype is dtypes.float64 else np.float32
+    matrix = ctx.cast(_table(ctx, torch.from_numpy(weights.astype(exact))), ctx.dtype)
+    last = rank(x) - 1
+    perm = list(range(rank(x)))
+    perm[axis], perm[last] = perm[last], perm[axis]
+    return ctx.transpose(ctx.emit(g.MatMul(), ctx.transpose(x, perm), matrix), perm)
+
+
+def _source_coordinates(size: int, out: int, scale: float | None, align_corners: bool) -> np.ndarray:
+    if align_corners:
+        return np.arange(out) * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    step = 1 / scale if scale else size / out
+    return np.maximum((np.arange(out) + 0.5) * step - 0.5, 0.0)
+
+
+def _upsampled_axes(ctx: Context, scales: Sequence[float | None] | None) -> list[tuple[int, int, float | None]]:
+    spatial = len(ctx.shape) - 2
+    scales = list(scales) if scales else [None] * spatial
+    return [(2 + i, ctx.shape[2 + i], scales[i]) for i in range(spatial)]
+
+
+@rule("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest2d.default", "upsample_nearest1d.default")
+def upsample_nearest(ctx: Context, input: Value | None = None, x: Value | None = None, output_size=None,
+                     scale_factors=None, scales_h=None, scales_w=None, scales=None) -> Value:
+    value = input if input is not None else x
+    assert value is not None
+    given = scale_factors or ([scales_h, scales_w] if len(ctx.shape) == 4 else [scales])
+    for axis, out, scale in _upsampled_axes(ctx, given):
+        size = value.type.shape[axis]
+        if out == size:
+            continue
+        if out % size == 0:
+            before, after = value.type.shape[:axis], value.type.shape[axis + 1 :]
+            wide = ctx.broadcast(ctx.reshape(value, (*before, size, 1, *after)), (*before, size, out // size, *after))
+            value = ctx.reshape(wide, (*before, out, *after))
+        else:
+            step = np.float32(1 / scale if scale else size / out)  # torch computes the places in float32
+            places = np.minimum(np.floor(np.arange(out, dtype=np.float32) * step), size - 1)
+            value = ctx.emit(g.Take(axis), value, ctx.builder.constant(places.astype(np.int64)))
+    return value
+
+
+@rule("upsample_bilinear2d.vec", "upsample_bilinear2d.default", "upsample_linear1d.vec")
+def upsample_linear(ctx: Context, align_corners: bool, input: Value | None = None, x: Value | None = None,
+                    output_size=None, scale_factors=None, scales_h=None, scales_w=None) -> Value:
+    value = input if input is not None else x
+    assert value is not None
+    given = scale_factors or ([scales_h, scales_w] if len(ctx.shape) == 4 else None)
+    for axis, out, scale in _upsampled_axes(ctx, given):
+        size = value.type.shape[axis]
+        if out == size:
+            continue
+        places = _source_coordinates(size, out, scale, align_corners)
+        low = np.minimum(places.astype(np.int64), size - 1)
+        fraction = places - low
+        weights = np.zeros((size, out))
+        weights[low, np.arange(out)] += 1 - fraction
+        weights[np.minimum(low + 1, size - 1), np.arange(out)] += fraction
+        value = resample(ctx, value, axis, weights)
+    return value
