@@ -1,0 +1,295 @@
+"""What the lowering knows while it walks the groups of a graph: where each value lies, in which layouts.
+
+A value may lie in HBM as a strided view, on chip as tiles in one or more layouts, or both; it gets to another place
+the first time somebody asks for it there. Movement operations (transpose, slice, broadcast) cost nothing until then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranvier import dtypes as dt
+from ranvier.compiler.layout import PARTITIONS, Layout, rows
+from ranvier.compiler.lower.view import HbmView
+from ranvier.dtypes import DType
+from ranvier.errors import error
+from ranvier.graph.core import Graph, Node, Value
+from ranvier.graph.movement import Reshape
+from ranvier.ir.kernel import ParamSource
+from ranvier.isa.access import AccessPattern
+from ranvier.nki import isa as nisa
+from ranvier.nki import language as nl
+from ranvier.nki.builder import RecordingBuilder
+from ranvier.nki.tensor import NkiTensor
+from ranvier.target.spec import Target
+
+FREE_BYTES = 32 * 1024
+"""Most bytes per partition that one tile of an intermediate value takes; larger values stay in HBM."""
+
+
+def device_dtype(dtype: DType) -> DType:
+    """The dtype in device memory: bool is stored as uint8."""
+    return dt.uint8 if dtype is dt.bool_ else dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A value on chip: one [size, a, c] tile for each chunk of its layout."""
+
+    layout: Layout
+    tiles: tuple[NkiTensor, ...]
+
+    def rows(self, start: int, size: int) -> NkiTensor:
+        """Rows [start, start + size) of axis b, which must lie in one tile: [size, a, c]."""
+        for (first, count), tile in zip(self.layout.chunks(), self.tiles, strict=True):
+            if first <= start and start + size <= first + count:
+                return tile if size == count else tile[start - first : start - first + size]
+        raise error("E0901", f"rows {start} to {start + size} cross the tiles of {self.layout}")
+
+
+class Lowering:
+    """The state of one lowering. `layouts` are those that `assign_layouts` chose, by value."""
+
+    def __init__(self, graph: Graph, layouts: dict[Value, Layout], builder: RecordingBuilder, target: Target):
+        self.graph, self.layouts, self.builder, self.target = graph, layouts, builder, target
+        self.producers: dict[Value, Node] = graph.producers()
+        self.users = graph.users()
+        self.params = {p.value: p.key for p in graph.params}
+        self.literals = {c.value: c.array for c in graph.constants}
+        self._views: dict[Value, HbmView] = {}
+        self._tiles: dict[tuple[Value, Layout], Tiles] = {}
+        self._by_root: dict[Value, list[Layout]] = {}
+        self._lazy: dict[Value, Callable[[], HbmView]] = {}
+        self._replicas: dict[tuple, NkiTensor] = {}
+        self._identities = 0
+
+    # -- where values are -----------------------------------------------------------------------------------------------
+    def root(self, value: Value) -> Value:
+        """The value with the same elements in the same order that `value` is a reshape of."""
+        while value in self.producers and isinstance(self.producers[value].op, Reshape):
+            value = self.producers[value].inputs[0]
+        return value
+
+    def put_view(self, value: Value, view: HbmView) -> None:
+        self._views[value] = view
+
+    def put_lazy(self, value: Value, make: Callable[[], HbmView]) -> None:
+        """`value` is what `make` gives, in HBM, when somebody asks."""
+        self._lazy[value] = make
+
+    def put_tiles(self, value: Value, tiles: Tiles) -> None:
+        value = self.root(value)
+        self._tiles[value, tiles.layout] = tiles
+        self._by_root.setdefault(value, []).append(tiles.layout)
+
+    def number(self, value: Value) -> float | None:
+        """The value as a Python number if it is a literal with one element."""
+        array = self.literals.get(self.root(value))
+        return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+    # -- on chip ----------------------------------------------------------------------------------------------------------
+    def tiles(self, value: Value, layout: Layout) -> Tiles:
+        """`value` on chip in `layout`: as it is there already, turned around on the tensor engine, or loaded."""
+        base = self.root(value)
+        found = self._tiles.get((base, layout))
+        if found is None:
+            found = self._derive(base, layout) or self._load(value, layout)
+            self.put_tiles(base, found)
+        return found
+
+    def has_tiles(self, value: Value) -> list[Layout]:
+        """Layouts in which `value` is on chip already."""
+        return self._by_root.get(self.root(value), [])
+
+    def new_tiles(self, layout: Layout, dtype: DType) -> Tiles:
+        shapes = [(size, layout.a, layout.c) for _, size in layout.chunks()]
+        return Tiles(layout, tuple(self.sbuf(shape, dtype) for shape in shapes))
+
+    def sbuf(self, shape: tuple[int, ...], dtype: DType) -> NkiTensor:
+        return nl.ndarray(shape, dtype=device_dtype(dtype), buffer=nl.sbuf)
+
+    def psum(self, shape: tuple[int, ...], dtype: DType = dt.float32) -> NkiTensor:
+        return nl.ndarray(shape, dtype=dtype, buffer=nl.psum)
+
+    def _derive(self, base: Value, layout: Layout) -> Tiles | None:
+        """From another layout on chip: finer chunks of the same box, or rows and columns exchanged."""
+        for have in self._by_root.get(base, []):
+            same_box = (have.a, have.b, have.c) == (layout.a, layout.b, layout.c)
+            if same_box and self._nested(layout, have):
+                source = self._tiles[base, have]
+                return Tiles(layout, tuple(source.rows(start, size) for start, size in layout.chunks()))
+        for have in self._by_root.get(base, []):
+            turned = (have.a, have.b, have.c) == (1, layout.a, layout.b) and layout.c == 1
+            turned = turned or ((have.a, have.b) == (layout.b, layout.c) and have.c == 1 and layout.a == 1)
+            if turned and base.dtype.is_float and base.dtype.itemsize in (2, 4):
+                return self._turn(self._tiles[base, have], layout, base.dtype)
+        return None
+
+    def _nested(self, inner: Layout, outer: Layout) -> bool:
+        """Every chunk of `inner` lies in one of `outer`, at a partition where an engine can start."""
+        ends = [(start, start + size) for start, size in outer.chunks()]
+        for start, size in inner.chunks():
+            home = next((e for e in ends if e[0] <= start and start + size <= e[1]), None)
+            step = 32 if size <= 32 else 64 if size <= 64 else 128
+            if home is None or (start - home[0]) % step:
+                return False
+        return True
+
+    def _turn(self, source: Tiles, layout: Layout, dtype: DType) -> Tiles:
+        """Rows to columns or back, block by block through PSUM. A block is where a source tile meets a result tile."""
+        result = self.new_tiles(layout, dtype)
+        have = source.layout
+        bank = int(self.target.psum.bank_bytes.value) // dtype.itemsize
+        for (b0, b_size), to in zip(layout.chunks(), result.tiles, strict=True):
+            to = to.reshape((b_size, layout.free))
+            pieces = list(zip(have.chunks(), source.tiles, strict=True))
+            while pieces:  # as many source tiles as fit in one PSUM bank are copied out together
+                batch, width = [], 0
+                while pieces and width + pieces[0][0][1] <= bank:
+                    width += pieces[0][0][1]
+                    batch.append(pieces.pop(0))
+                first = batch[0][0][0]
+                turned = self.psum((b_size, width), dtype)
+                for (start, size), tile in batch:
+                    block = tile.reshape((size, have.free))[:, b0 : b0 + b_size]
+                    nisa.nc_transpose(dst=turned[:, start - first : start - first + size], data=block)
+                nisa.tensor_copy(dst=to[:, first : first + width], src=turned)
+        return result
+
+    # -- HBM --------------------------------------------------------------------------------------------------------------
+    def view(self, value: Value) -> HbmView:
+        """`value` in HBM; stored there first if it is only on chip."""
+        found = self._views.get(value)
+        if found is None:
+            found = self._views[value] = self._make_view(value)
+        return found
+
+    def _make_view(self, value: Value) -> HbmView:
+        if value in self._lazy:
+            return self._lazy[value]()
+        if value in self.params:
+            buffer = self.builder.param(
+                self.unique(value), value.shape or (1,), device_dtype(value.dtype), ParamSource(self.params[value], dtype=value.dtype)
+            )
+            return HbmView.whole(buffer.access.buffer).reshape(value.shape) or HbmView.whole(buffer.access.buffer)
+        if value in self.literals:
+            array = np.ascontiguousarray(self.literals[value])
+            dtype = device_dtype(value.dtype)
+            tensor = self.builder.constant(self.unique(value), array.astype(dtype.np).reshape(array.shape or (1,)), dtype)
+            return self._shaped(HbmView.whole(tensor.access.buffer), value.shape)
+        base = self.root(value)
+        if base is not value and (base in self._views or base in self._lazy or base in self.params or base in self.literals):
+            reshaped = self.view(base).reshape(value.shape)
+            return reshaped if reshaped is not None else self._shaped(self.contiguous(base), value.shape)
+        if self._by_root.get(base):
+            return self._shaped(self._store(base), value.shape)
+        raise error("E0901", f"lowering reads {value!r} before it is computed")
+
+    def _shaped(self, view: HbmView, shape: tuple[int, ...]) -> HbmView:
+        reshaped = view.reshape(shape)
+        if reshaped is None:
+            raise error("E0901", f"a contiguous tensor of shape {view.shape} does not reshape to {shape}")
+        return reshaped
+
+    def unique(self, value: Value) -> str:
+        return f"{value.name or 'value'}"
+
+    def scratch(self, shape: tuple[int, ...], dtype: DType) -> HbmView:
+        """A new tensor in HBM."""
+        tensor = nl.ndarray(shape or (1,), dtype=device_dtype(dtype), buffer=nl.private_hbm)
+        return self._shaped(HbmView.whole(tensor.access.buffer), shape)
+
+    def contiguous(self, value: Value) -> HbmView:
+        """`value` in HBM in row-major order without gaps, copied there if need be."""
+        view = self.view(value)
+        if HbmView.whole(view.buffer).strides == view.strides and view.offset == 0 and view.buffer.shape == view.shape:
+            return view
+        copy = self.scratch(value.shape, value.dtype)
+        self.copy_view(copy, view)
+        return copy
+
+    def copy_view(self, to: HbmView, source: HbmView) -> None:
+        """Copy between HBM views of one shape."""
+        nisa.dma_copy(dst=NkiTensor(to.access(to.pairs)), src=NkiTensor(source.access(source.pairs)))
+
+    def _store(self, base: Value) -> HbmView:
+        layout = self._by_root[base][0]
+        view = self.scratch(base.shape, base.dtype)
+        self.store(self._tiles[base, layout], view)
+        return view
+
+    def store(self, source: Tiles, view: HbmView) -> None:
+        """Write tiles to an HBM view whose dimensions split at the layout's borders."""
+        for (start, size), tile in zip(source.layout.chunks(), source.tiles, strict=True):
+            for done, count, access in self._boxes(view, source.layout, start, size):
+                nisa.dma_copy(dst=NkiTensor(access), src=tile[done : done + count])
+
+    def _boxes(self, view: HbmView, layout: Layout, start: int, size: int) -> list[tuple[int, int, AccessPattern]]:
+        boxes = view.boxes(layout, start, size)
+        if boxes is None:
+            raise error("E0901", f"a view of shape {view.shape} and strides {view.strides} has no layout {layout}")
+        return list(boxes)
+
+    def load(self, tile: NkiTensor, view: HbmView, layout: Layout, start: int, size: int) -> None:
+        """Fill a [size, a, c] tile with rows [start, start + size) of axis b of `view` in `layout`."""
+        for done, count, access in self._boxes(view, layout, start, size):
+            nisa.dma_copy(dst=tile[done : done + count], src=NkiTensor(access))
+
+    def _load(self, value: Value, layout: Layout) -> Tiles:
+        view = self._view_for(value, layout)
+        result = self.new_tiles(layout, value.dtype)
+        for (start, size), tile in zip(layout.chunks(), result.tiles, strict=True):
+            self.load(tile, view, layout, start, size)
+        return result
+
+    def _view_for(self, value: Value, layout: Layout) -> HbmView:
+        """An HBM view of `value` that splits at the layout's borders; for parameters one that loads in long runs."""
+        base = self.root(value)
+        if base in self.params and layout.a > 1:
+            return self.param_view(base, (layout.a, layout.b, layout.c), (1, 0, 2)).permute((1, 0, 2))
+        view = self.view(value)
+        return view if view.regroup((layout.a, layout.b, layout.c)) is not None else self.contiguous(value)
+
+    def param_view(self, value: Value, reshape: tuple[int, ...], permute: tuple[int, ...]) -> HbmView:
+        """A parameter rearranged when it is loaded to the device: reshaped, then permuted."""
+        key = ("param", value, reshape, permute)
+        if key not in self._replicas:
+            shape = tuple(reshape[i] for i in permute)
+            source = ParamSource(self.params[value], reshape=reshape, permute=permute, dtype=value.dtype)
+            self._replicas[key] = self.builder.param(self.unique(value), shape, device_dtype(value.dtype), source)
+        return HbmView.whole(self._replicas[key].access.buffer)
+
+    # -- operands of element-wise work ----------------------------------------------------------------------------------
+    def replica(self, value: Value, shape: tuple[int, ...], partitions: int) -> NkiTensor:
+        """A tile [partitions, elements of shape] with the same row in every partition: `value` broadcast to `shape`."""
+        full = min(PARTITIONS, partitions)
+        key = ("replica", self.root(value), shape)
+        tile = self._replicas.get(key)
+        if tile is None or tile.shape[0] < full:
+            view = self.view(value).broadcast(shape)
+            size = math.prod(shape)
+            tile = self.sbuf((full, size), value.dtype)
+            nisa.dma_copy(dst=tile, src=NkiTensor(view.access(((0, full), *view.pairs))))
+            self._replicas[key] = tile
+        return tile if tile.shape[0] == partitions else tile[:partitions]
+
+    def ones(self, size: int, dtype: DType) -> NkiTensor:
+        """A [1, size] tile of ones."""
+        key = ("ones", size, dtype)
+        if key not in self._replicas:
+            tile = self.sbuf((1, size), dtype)
+            nisa.memset(dst=tile, value=1.0)
+            self._replicas[key] = tile
+        return self._replicas[key]
+
+    def fits(self, layout: Layout, dtype: DType) -> bool:
+        """Whether a value in this layout stays on chip."""
+        return layout.free * device_dtype(dtype).itemsize <= FREE_BYTES
+
+    def layout_of(self, value: Value) -> Layout:
+        """The layout chosen for a group's result."""
+        return self.layouts.get(value) or rows(value.shape or (1,))

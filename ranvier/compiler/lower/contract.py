@@ -1,0 +1,196 @@
+"""Matrix products: linear layers and batched matmul, with the element-wise operations that follow fused behind PSUM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ranvier import dtypes as dt
+from ranvier.compiler.graph.fuse import Group
+from ranvier.compiler.layout import Layout, columns
+from ranvier.compiler.lower.context import Lowering, Tiles
+from ranvier.compiler.lower.pointwise import Chunk, Operand, Sink, TileEmitter, operand
+from ranvier.errors import error
+from ranvier.graph.contract import Linear
+from ranvier.graph.core import Value
+from ranvier.kernels.matmul import MOVING_COLUMNS, accumulate, spans
+from ranvier.nki.tensor import NkiTensor
+
+WEIGHT_BLOCK_BYTES = 24 * 1024
+"""Bytes per partition that the weights of one block of result columns take on chip."""
+
+
+def finish(
+    ctx: Lowering, group: Group, layout: Layout, chunk: Chunk, product: NkiTensor, dst: NkiTensor,
+    bias: Operand | None = None,
+) -> None:
+    """Take a product out of PSUM into `dst`, applying the bias and the group's element-wise nodes on the way."""
+    anchor = group.anchor
+    assert anchor is not None
+    shape = group.last.outputs[0].shape
+    product = product.reshape(chunk.shape)
+
+    def get(value: Value) -> Operand:
+        return product if value is anchor.output else operand(ctx, value, shape, layout, chunk)
+
+    emitter = TileEmitter(ctx, chunk, get)
+    if bias is not None:
+        emitter.values[anchor.output] = emitter.plus(product, bias)
+    if group.pointwise:
+        emitter.run(group.pointwise, dst)
+    else:
+        emitter.flush(emitter.values.get(anchor.output, product), dst)
+
+
+def lower_linear(ctx: Lowering, group: Group) -> None:
+    """x [.., K] times weight [N, K] transposed, plus bias [N]. Either side of the product can lie on partitions."""
+    node = group.anchor
+    assert node is not None and isinstance(node.op, Linear)
+    x, weight = node.inputs[:2]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    layout = ctx.layout_of(group.last.output)
+    n_size, k_size = weight.shape
+    moving = ctx.tiles(x, columns(x.shape))
+    rows = layout.a == 1 and layout.b * layout.c == math.prod(x.shape[:-1]) * n_size and layout.c == n_size
+    sink = Sink(ctx, group.last.output, layout)
+    for n0, n in spans(n_size, _block_columns(ctx, k_size, weight.dtype)):
+        weights = _weight_block(ctx, weight, n0, n)
+        if rows:
+            _rows_product(ctx, group, layout, sink, moving, weights, n0, n, bias)
+        else:
+            _columns_product(ctx, group, layout, sink, moving, weights, n0, n, bias)
+    sink.finish()
+
+
+def _block_columns(ctx: Lowering, k_size: int, dtype: dt.DType) -> int:
+    tiles = math.ceil(k_size / 128)
+    fit = WEIGHT_BLOCK_BYTES // (tiles * dtype.itemsize)
+    return max(128, fit // MOVING_COLUMNS * MOVING_COLUMNS or fit // 128 * 128)
+
+
+def _weight_block(ctx: Lowering, weight: Value, n0: int, n: int) -> list[NkiTensor]:
+    """Columns [n0, n0 + n) of the transposed weight, [K tile, n] each."""
+    n_size, k_size = weight.shape
+    base = ctx.root(weight)
+    if base in ctx.params:
+        view = ctx.param_view(base, (n_size, k_size), (1, 0)).slice((0, n0), (k_size, n0 + n), (1, 1))
+        found = []
+        for k0, k in spans(k_size, 128):
+            tile = ctx.sbuf((k, 1, n), weight.dtype)
+            ctx.load(tile, view, Layout(1, k_size, n), k0, k)
+            found.append(tile.reshape((k, n)))
+        return found
+    whole = ctx.tiles(weight, Layout(n_size, k_size, 1))
+    return [t.reshape((t.shape[0], n_size))[:, n0 : n0 + n] for t in whole.tiles]
+
+
+def _flat(tiles: Tiles) -> list[NkiTensor]:
+    return [t.reshape((t.shape[0], tiles.layout.free)) for t in tiles.tiles]
+
+
+def _rows_product(
+    ctx: Lowering, group: Group, layout: Layout, sink: Sink, moving: Tiles, weights: list[NkiTensor], n0: int, n: int,
+    bias: Value | None,
+) -> None:
+    """Rows of x on partitions of the result: x^T is stationary, the weights move."""
+    x_columns = _flat(moving)
+    shape = group.anchor.output.shape  # type: ignore[union-attr]
+    for b0, b in layout.chunks():
+        for c0, c in spans(n, MOVING_COLUMNS):
+            product = ctx.psum((b, c))
+            accumulate(product, [x[:, b0 : b0 + b] for x in x_columns], [w[:, c0 : c0 + c] for w in weights])
+            chunk = Chunk(b0, b, 0, 1, n0 + c0, c)
+            added = None if bias is None else operand(ctx, bias, shape, layout, chunk)
+            with sink.chunk(chunk) as dst:
+                finish(ctx, group, layout, chunk, product, dst, added)
+
+
+def _columns_product(
+    ctx: Lowering, group: Group, layout: Layout, sink: Sink, moving: Tiles, weights: list[NkiTensor], n0: int, n: int,
+    bias: Value | None,
+) -> None:
+    """Columns of the result on partitions: the weights are stationary, x^T moves."""
+    x_columns = _flat(moving)
+    shape = group.anchor.output.shape  # type: ignore[union-attr]
+    for b0, b in layout.chunks():
+        for start, size in _within(b0, b, n0, n):
+            for a0, a in spans(layout.a, MOVING_COLUMNS):
+                product = ctx.psum((size, a))
+                stationary = [w[:, start - n0 : start - n0 + size] for w in weights]
+                accumulate(product, stationary, [x[:, a0 : a0 + a] for x in x_columns])
+                chunk = Chunk(start, size, a0, a, 0, 1)
+                added = None if bias is None else operand(ctx, bias, shape, layout, chunk)
+                with sink.chunk(chunk) as dst:
+                    finish(ctx, group, layout, chunk, product, dst, added)
+
+
+def _within(b0: int, b: int, n0: int, n: int) -> list[tuple[int, int]]:
+    """The part of [b0, b0 + b) that lies in [n0, n0 + n), if any."""
+    start, end = max(b0, n0), min(b0 + b, n0 + n)
+    return [(start, end - start)] if start < end else []
+
+
+def lower_matmul(ctx: Lowering, group: Group) -> None:
+    """Batched product [.., M, K] x [.., K, N]; leading dimensions are equal or broadcast."""
+    node = group.anchor
+    assert node is not None
+    left, right = node.inputs
+    if min(len(left.shape), len(right.shape)) < 2:
+        raise error("E0604", f"matmul of shapes {left.shape} and {right.shape}: vectors are not supported", where=node.loc)
+    result = group.last.output
+    batch = node.output.shape[:-2]
+    m_size, k_size = left.shape[-2:]
+    n_size = right.shape[-1]
+    left_at, right_at = _batch_index(left, batch), _batch_index(right, batch)
+    layout = ctx.layout_of(result)
+    sink = Sink(ctx, result, layout)
+    stationary = _flat(ctx.tiles(left, columns(left.shape)))
+    right_batch = math.prod(right.shape[:-2])
+    moving = ctx.tiles(right, Layout(right_batch, k_size, n_size)).tiles
+    turned = not (layout.a == 1 and layout.c == n_size)
+    for i in range(math.prod(batch)):
+        l0, r = left_at(i) * m_size, right_at(i)
+        lhs = [t[:, l0 : l0 + m_size] for t in stationary]
+        rhs = [t[:, r : r + 1, :].reshape((t.shape[0], n_size)) for t in moving]
+        if turned:
+            _matmul_block(ctx, group, layout, sink, rhs, lhs, i, turned)
+        else:
+            _matmul_block(ctx, group, layout, sink, lhs, rhs, i, turned)
+    sink.finish()
+
+
+def _matmul_block(
+    ctx: Lowering, group: Group, layout: Layout, sink: Sink, stationary: list[NkiTensor], moving: list[NkiTensor],
+    index: int, turned: bool,
+) -> None:
+    """One product of the batch, with the stationary side's columns on partitions of the result."""
+    on_partitions, free = stationary[0].shape[1], moving[0].shape[1]
+    base = 0 if turned else index * on_partitions
+    for b0, b in layout.chunks():
+        for start, size in _within(b0, b, base, on_partitions):
+            for f0, f in spans(free, MOVING_COLUMNS):
+                product = ctx.psum((size, f))
+                accumulate(
+                    product,
+                    [s[:, start - base : start - base + size] for s in stationary],
+                    [m[:, f0 : f0 + f] for m in moving],
+                )
+                chunk = Chunk(start, size, index * free + f0, f, 0, 1) if turned else Chunk(start, size, 0, 1, f0, f)
+                with sink.chunk(chunk) as dst:
+                    finish(ctx, group, layout, chunk, product, dst)
+
+
+def _batch_index(value: Value, batch: tuple[int, ...]) -> Callable[[int], int]:
+    """From the index of a product to the index of the operand's own matrix."""
+    own = (1,) * (len(batch) - len(value.shape) + 2) + value.shape[:-2]
+
+    def index(i: int) -> int:
+        position, step = 0, 1
+        for size, have in zip(reversed(batch), reversed(own), strict=True):
+            i, digit = divmod(i, size)
+            position += digit * step if have != 1 else 0
+            step *= have
+        return position
+
+    return index
+

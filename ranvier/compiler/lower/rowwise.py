@@ -1,0 +1,207 @@
+"""Operations on whole rows (norms, softmax, rotary embedding), reductions, and embedding look-up."""
+
+from __future__ import annotations
+
+import math
+
+from ranvier import dtypes as dt
+from ranvier.compiler.graph.assign_layouts import reduction_layout
+from ranvier.compiler.graph.fuse import Group
+from ranvier.compiler.layout import Layout, rows
+from ranvier.compiler.lower.context import Lowering
+from ranvier.compiler.lower.pointwise import Chunk, Sink, operand
+from ranvier.compiler.lower.view import HbmView
+from ranvier.errors import error
+from ranvier.graph.composite import LayerNorm, LogSoftmax, RmsNorm, Rope, Softmax
+from ranvier.graph.core import Node, Value
+from ranvier.graph.indexing import Take
+from ranvier.graph.reduce import Reduce
+from ranvier.isa.access import AccessPattern, Indirect
+from ranvier.kernels import norm
+from ranvier.nki import isa as nisa
+from ranvier.nki.tensor import NkiTensor
+
+
+def _row_chunks(layout: Layout) -> list[Chunk]:
+    return [Chunk(b0, b, 0, layout.a, 0, layout.c) for b0, b in layout.chunks()]
+
+
+def _single(group: Group) -> Node:
+    node = group.anchor
+    assert node is not None and len(group.nodes) == 1
+    return node
+
+
+def _two_dims(tile: NkiTensor) -> NkiTensor:
+    return tile.reshape((tile.shape[0], math.prod(tile.shape[1:])))
+
+
+def lower_row_function(ctx: Lowering, group: Group) -> None:
+    """Layer norm, RMS norm, softmax and log-softmax over the last axis."""
+    node = _single(group)
+    op, x = node.op, node.inputs[0]
+    axes = op.axes if isinstance(op, LayerNorm) else (op.axis,) if isinstance(op, (Softmax, LogSoftmax)) else (len(x.shape) - 1,)
+    first = min(a % len(x.shape) for a in axes)
+    if tuple(sorted(a % len(x.shape) for a in axes)) != tuple(range(first, len(x.shape))):
+        raise error("E0604", f"{op.name} over axes {axes} of shape {x.shape}: only trailing axes are supported", where=node.loc)
+    layout = rows(x.shape, first)
+    sink = Sink(ctx, node.output, layout)
+    for chunk in _row_chunks(layout):
+        data = operand(ctx, x, x.shape, layout, chunk)
+        assert isinstance(data, NkiTensor)
+        with sink.chunk(chunk) as dst:
+            _emit_row_function(ctx, node, layout, chunk, _two_dims(dst), _two_dims(data))
+    sink.finish()
+
+
+def _emit_row_function(ctx: Lowering, node: Node, layout: Layout, chunk: Chunk, dst: NkiTensor, data: NkiTensor) -> None:
+    def replica(value: Value) -> NkiTensor:
+        return ctx.replica(value, value.shape, chunk.b)
+
+    op, rest = node.op, list(node.inputs[1:])
+    match op:
+        case LayerNorm():
+            weight = replica(rest.pop(0)) if op.has_weight else None
+            bias = replica(rest.pop(0)) if op.has_bias else None
+            norm.layer_norm(dst, data, weight, bias, op.eps)
+        case RmsNorm():
+            norm.rms_norm(dst, data, replica(rest[0]) if rest else None, op.eps)
+        case Softmax():
+            norm.softmax(dst, data)
+        case LogSoftmax():
+            norm.log_softmax(dst, data)
+
+
+def lower_rope(ctx: Lowering, group: Group) -> None:
+    """x * cos + rotate_half(x) * sin over the last axis of [.., D], for all heads of a row at once."""
+    node = _single(group)
+    assert isinstance(node.op, Rope)
+    if node.op.interleaved:
+        raise error("E0604", "rotary embedding of interleaved pairs", where=node.loc)
+    x, cos, sin = node.inputs
+    shape, size = x.shape, x.shape[-1]
+    layout = rows(shape, 2) if len(shape) == 4 else rows(shape)
+    heads, half = layout.c // size, size // 2
+    sink = Sink(ctx, node.output, layout)
+    for chunk in _row_chunks(layout):
+        tile, c, s = (_heads(ctx, v, shape, layout, chunk, heads, size) for v in (x, cos, sin))
+        with sink.chunk(chunk) as whole:
+            dst = whole.reshape((chunk.b, heads, size))
+            scaled = ctx.sbuf((chunk.b, heads, size), dt.float32)
+            nisa.tensor_tensor(dst=scaled, data1=tile, data2=c, op="multiply")
+            turned = ctx.sbuf((chunk.b, heads, size), dt.float32)
+            nisa.scalar_tensor_tensor(
+                dst=turned[:, :, :half], data=tile[:, :, half:], op0="multiply", operand0=-1.0, op1="multiply",
+                operand1=s[:, :, :half],
+            )  # fmt: skip
+            nisa.tensor_tensor(dst=turned[:, :, half:], data1=tile[:, :, :half], data2=s[:, :, half:], op="multiply")
+            nisa.tensor_tensor(dst=dst, data1=scaled, data2=turned, op="add")
+    sink.finish()
+
+
+def _heads(ctx: Lowering, value: Value, shape: tuple[int, ...], layout: Layout, chunk: Chunk, heads: int, size: int) -> NkiTensor:
+    """An operand of rope as [rows, heads, D]: cos and sin are the same for all heads."""
+    if math.prod(value.shape) != math.prod(shape):
+        aligned = (1,) * (len(shape) - len(value.shape)) + value.shape
+        if len(shape) == 4 and aligned[2] == 1:  # one row for all heads of a position
+            per_row = ctx.sbuf((chunk.b, 1, size), value.dtype)
+            view = ctx.view(value).broadcast((*shape[:2], 1, size))
+            if view.regroup((1, layout.b, size)) is None:
+                copy = ctx.scratch((*shape[:2], 1, size), value.dtype)
+                ctx.copy_view(copy, view)
+                view = copy
+            key = ("rope", value, chunk.b0, chunk.b)
+            if key not in ctx._replicas:
+                ctx.load(per_row, view, Layout(1, layout.b, size), chunk.b0, chunk.b)
+                ctx._replicas[key] = per_row
+            return ctx._replicas[key].broadcast(1, heads)
+    tile = operand(ctx, value, shape, layout, chunk)
+    assert isinstance(tile, NkiTensor)
+    return tile.reshape((chunk.b, heads, size))
+
+
+# -- reductions -------------------------------------------------------------------------------------------------------------
+
+_REDUCTIONS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum", "any": "maximum", "all": "minimum", "prod": "multiply"}
+
+
+def lower_reduce(ctx: Lowering, group: Group) -> None:
+    """Reduction over neighbouring axes, which lie in the free dimension of the chosen layout."""
+    node = _single(group)
+    assert isinstance(node.op, Reduce)
+    x, op = node.inputs[0], node.op
+    layout = reduction_layout(x.shape, op.axes) if op.axes else None
+    if layout is None:
+        raise error("E0604", f"reduction over axes {op.axes} of shape {x.shape}: the axes must be neighbours", where=node.loc)
+    count = math.prod(x.shape[i] for i in op.axes)
+    groups = layout.free // count
+    result = Layout(groups if layout.c == 1 else layout.a, layout.b, 1)
+    sink = Sink(ctx, node.output, result)
+    for b0, b in layout.chunks():
+        source = ctx.tiles(x, layout).rows(b0, b) if ctx.fits(layout, x.dtype) else None
+        with sink.chunk(Chunk(b0, b, 0, result.a, 0, 1)) as dst:
+            for g0 in range(0, groups, max(1, _REDUCE_ELEMENTS // count)):
+                g = min(max(1, _REDUCE_ELEMENTS // count), groups - g0)
+                data = _reduce_operand(ctx, x, layout, b0, b, g0, g, count, source)
+                _reduce_tile(ctx, op.kind, count, dst.reshape((b, result.a))[:, g0 : g0 + g], data)
+    sink.finish()
+
+
+_REDUCE_ELEMENTS = 8192
+
+
+def _reduce_operand(
+    ctx: Lowering, x: Value, layout: Layout, b0: int, b: int, g0: int, g: int, count: int, source: NkiTensor | None
+) -> NkiTensor:
+    """[b, g, count]: groups [g0, g0 + g) of the elements that reduce to one."""
+    if source is not None:
+        return source.reshape((b, layout.free // count, count))[:, g0 : g0 + g, :]
+    chunk = Chunk(b0, b, g0 * count, g * count, 0, 1) if layout.c == 1 else Chunk(b0, b, g0, g, 0, layout.c)
+    tile = operand(ctx, x, x.shape, layout, chunk)
+    assert isinstance(tile, NkiTensor)
+    return tile.reshape((b, g, count))
+
+
+def _reduce_tile(ctx: Lowering, kind: str, count: int, dst: NkiTensor, data: NkiTensor) -> None:
+    if kind == "mean":
+        total = ctx.sbuf(dst.shape, dt.float32)
+        nisa.tensor_reduce(dst=total, op="add", data=data, axis=2)
+        nisa.tensor_scalar(dst=dst, data=total, op0="multiply", operand0=1.0 / count)
+    else:
+        nisa.tensor_reduce(dst=dst, op=_REDUCTIONS[kind], data=data, axis=2)
+
+
+# -- embedding --------------------------------------------------------------------------------------------------------------
+
+
+def lower_take(ctx: Lowering, group: Group) -> None:
+    """Rows of a table [V, ...] by indices of any shape: a gather by DMA, one row per partition."""
+    node = _single(group)
+    assert isinstance(node.op, Take)
+    table, indices = node.inputs
+    if node.op.axis != 0:
+        raise error("E0604", f"take along axis {node.op.axis} of shape {table.shape}: only axis 0 is supported", where=node.loc)
+    view = ctx.view(table)
+    width = math.prod(table.shape[1:])
+    flat = view.reshape((table.shape[0], width))
+    if flat is None:
+        flat = ctx.contiguous(table).reshape((table.shape[0], width))
+    assert flat is not None
+    layout = Layout(1, math.prod(indices.shape), width)
+    where = ctx.tiles(indices, Layout(1, math.prod(indices.shape), 1))
+    sink = Sink(ctx, node.output, layout)
+    for chunk in _row_chunks(layout):
+        index = where.rows(chunk.b0, chunk.b).reshape((chunk.b, 1))
+        with sink.chunk(chunk) as dst:
+            nisa.dma_copy(dst=dst.reshape((chunk.b, width)), src=gathered(flat, index))
+    sink.finish()
+
+
+def gathered(table: HbmView, index: NkiTensor) -> NkiTensor:
+    """Rows of a [V, width] view named by a [P, 1] index tile, as the source of a DMA."""
+    stride, width = table.strides[0], table.shape[1]
+    access = AccessPattern(
+        table.buffer, table.offset, ((stride, index.shape[0]), (table.strides[1], width)), table.buffer.dtype,
+        index=Indirect(index.access, stride, table.shape[0]),
+    )  # fmt: skip
+    return NkiTensor(access)
