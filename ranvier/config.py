@@ -1,119 +1,132 @@
-"""Settings: every one typed, documented, with the name of its environment variable.
+"""Every setting: typed, documented, with the environment variable that sets it and a `with` override.
 
-``current()`` gives the settings in force: defaults, then the environment, then `override`. Nothing is read at import, so
-a test or a program may change the environment at any time.
+    config.get("target")                      # override, else environment, else default
+    with config.override(target="trn1"): ...
 
-    with config.override(cache=False):
-        ranvier.compile(model, inputs)
+Settings that the vendor's tools name keep that name and meaning; the others begin with RANVIER_.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ranvier.errors import error
-
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-
-
-def _setting(default: Any, environment: str, doc: str) -> Any:
-    metadata = {"environment": environment, "doc": doc}
-    if callable(default):
-        return dataclasses.field(default_factory=default, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+from ranvier import target as targets
+from ranvier.errors import RanvierError, error
 
 
-def _default_cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "ranvier"
+def _flag(text: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    return known[text.strip().lower()]
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
-    """The settings in force. Field metadata holds the environment name and the documentation of each."""
-
-    target: str = _setting("trn2", "RANVIER_TARGET", "the target that is compiled for when none is named")
-    dtype: str = _setting("bfloat16", "RANVIER_DTYPE", "the dtype models are computed in: bfloat16 or float32")
-    cache: bool = _setting(True, "RANVIER_CACHE", "whether compiled programs are kept in the compile cache")
-    cache_dir: Path = _setting(_default_cache_dir, "RANVIER_CACHE_DIR", "folder of the compile cache")
-    cache_limit_bytes: int = _setting(
-        10 << 30, "RANVIER_CACHE_LIMIT_BYTES", "size at which the entries used longest ago leave the compile cache")
-    dump: Path | None = _setting(None, "RANVIER_DUMP", "folder that receives a snapshot after each pass")
-    verify: bool = _setting(True, "RANVIER_VERIFY", "whether the rules of a level are checked after each pass")
-    traceback: bool = _setting(False, "RANVIER_TRACEBACK", "whether the command line shows Python's traceback of an error")
+def _target(name: str) -> str:
+    return targets.get(name).name
 
 
-def _bool(text: str) -> bool:
-    if text.lower() not in _TRUE + _FALSE:
-        raise ValueError(f"one of {', '.join(_TRUE + _FALSE)}")
-    return text.lower() in _TRUE
+def _path(text: str) -> str:
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def _dtype(text: str) -> str:
+    return {"bfloat16": "bfloat16", "float32": "float32"}[text]
 
 
 def _count(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError("a whole number, not negative")
-    return int(text)
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
 
 
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("a name")
-    return text
+def _dump(text: str) -> str:
+    return _path(text) if text else ""
 
 
-def _path(text: str) -> Path:
-    if not text:
-        raise ValueError("a path")
-    return Path(text).expanduser()
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `parse` makes a value from text (KeyError, ValueError or an error of this package if it cannot);
+    `takes` says in words what it accepts."""
+
+    name: str
+    environment: str
+    default: Any
+    parse: Callable[[str], Any]
+    takes: str
+    doc: str
 
 
-_READERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
-    {"str": _text, "bool": _bool, "int": _count, "Path": _path, "Path | None": _path})
-_TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
-    {"str": (str,), "bool": (bool,), "int": (int,), "Path": (Path,), "Path | None": (Path, type(None))})
-_OVERRIDES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
-    "ranvier_config", default=MappingProxyType({}))
+SETTINGS: Mapping[str, Setting] = MappingProxyType({
+    s.name: s
+    for s in (
+        Setting("target", "NEURON_PLATFORM_TARGET_OVERRIDE", "trn2", _target, "trn1, inf2, gen2, trn2, gen3, trn3 or gen4",
+                "The hardware that kernels are run and compiled for when the call does not say."),
+        Setting("precise_fp", "NKI_PRECISE_FP", True, _flag, "1 or 0",
+                "Keep low-precision tensors in their own dtype. Only 1 is available."),
+        Setting("simulator", "NKI_SIMULATOR", True, _flag, "1 or 0",
+                "Run kernels on the simulator. Only 1 is available: there is no other device."),
+        Setting("cache_dir", "RANVIER_CACHE_DIR", _path("~/.cache/ranvier"), _path, "a directory",
+                "Where compiled programs are kept."),
+        Setting("cache", "RANVIER_CACHE", True, _flag, "1 or 0", "Use compiled programs from the cache, and put new ones there."),
+        Setting("seed", "RANVIER_SEED", 0, int, "an integer",
+                "Chooses among the legal orders in which the simulator may run engines and data movement."),
+        Setting("verify", "RANVIER_VERIFY", True, _flag, "1 or 0", "Check the rules of a level after each compiler pass."),
+        Setting("dtype", "RANVIER_DTYPE", "bfloat16", _dtype, "bfloat16 or float32",
+                "The dtype that models are computed in when the call does not say."),
+        Setting("cache_limit_bytes", "RANVIER_CACHE_LIMIT_BYTES", 4 << 30, _count, "a number of bytes",
+                "Above this size the cache gives up the programs that were used longest ago."),
+        Setting("dump", "RANVIER_DUMP", "", _dump, "a directory, or nothing",
+                "Where the state after each compiler pass is written; nothing is written if this is empty."),
+        Setting("traceback", "RANVIER_TRACEBACK", False, _flag, "1 or 0",
+                "Show Python's traceback when a command fails."),
+    )
+})  # fmt: skip
+
+_OVERRIDES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("ranvier_settings", default=MappingProxyType({}))
 
 
-def current() -> Config:
-    """The settings in force. Raises E0802 for an environment variable with a value that its setting does not take."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(Config):
-        name = field.metadata["environment"]
-        text = os.environ.get(name)
-        if text is None:
-            continue
-        try:
-            values[field.name] = _READERS[str(field.type)](text)
-        except ValueError as wanted:
-            raise error("E0802", f"{name}={text!r} in the environment: {field.name} takes {wanted}") from None
-    return Config(**{**values, **_OVERRIDES.get()})
+def _setting(name: str) -> Setting:
+    if name not in SETTINGS:
+        raise error("E0802", f"there is no setting {name!r}; there are {', '.join(SETTINGS)}")
+    return SETTINGS[name]
+
+
+def _parsed(setting: Setting, text: str, origin: str) -> Any:
+    try:
+        return setting.parse(text)
+    except (KeyError, ValueError, RanvierError):
+        raise error("E0802", f"{origin} is {text!r}; {setting.name} takes {setting.takes}") from None
+
+
+def get(name: str) -> Any:
+    """The value of setting `name`: from the innermost `override`, else the environment, else the default.
+
+    Raises E0802 for an unknown setting or a value that it does not take.
+    """
+    setting = _setting(name)
+    overrides = _OVERRIDES.get()
+    if name in overrides:
+        return overrides[name]
+    text = os.environ.get(setting.environment)
+    return setting.default if text is None else _parsed(setting, text, f"the environment variable {setting.environment}")
 
 
 @contextlib.contextmanager
-def override(**changes: Any) -> Iterator[Config]:
-    """The settings `changes` hold inside the ``with`` block. Raises E0802 for an unknown name or a wrong type."""
-    known = {field.name: field for field in dataclasses.fields(Config)}
-    checked: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name not in known:
-            raise error("E0802", f"no setting is called {name!r}; known are {', '.join(known)}")
-        kind = str(known[name].type)
-        if "Path" in kind and isinstance(value, str):
-            value = Path(value)
-        if not isinstance(value, _TYPES[kind]) or (kind == "int" and (isinstance(value, bool) or value < 0)):
-            raise error("E0802", f"the setting {name} is {value!r}; it takes {kind}")
-        checked[name] = value
-    token = _OVERRIDES.set(MappingProxyType({**_OVERRIDES.get(), **checked}))
+def override(**values: Any) -> Iterator[None]:
+    """Set settings for the code inside, whatever the environment says."""
+    made = dict(_OVERRIDES.get())
+    for name, value in values.items():
+        setting = _setting(name)
+        made[name] = _parsed(setting, value, f"override({name}=...)") if isinstance(value, str) else value
+        if type(made[name]) is not type(setting.default):
+            raise error("E0802", f"override({name}=...) is {value!r}; {name} takes {setting.takes}")
+    token = _OVERRIDES.set(MappingProxyType(made))
     try:
-        yield current()
+        yield
     finally:
         _OVERRIDES.reset(token)
