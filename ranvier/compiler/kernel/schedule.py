@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from ranvier.compiler.kernel.costs import Costs
 from ranvier.compiler.kernel.stages import Dependencies, Placed, Schedule
 from ranvier.isa.record import Cost
-from ranvier.target.spec import Engine
+from ranvier.target.spec import Engine, Target
 
 
 def schedule(placed: Placed, dependencies: Dependencies, costs: Costs) -> Schedule:
@@ -21,31 +20,157 @@ def schedule(placed: Placed, dependencies: Dependencies, costs: Costs) -> Schedu
     return _Scheduler(placed, dependencies, costs).run()
 
 
-@dataclass(slots=True)
 class _Lane:
-    """One engine: the time when it is free, what it may run by the time operands are there, what it may run now."""
+    """What one engine may run: instructions by the time their operands are there, and those that may start now.
 
-    engine: Engine
-    free_ns: float
-    pending: list[tuple[float, int]]
-    ready: list[tuple[float, int]]
-    table: str | None = None
+    The ones that may start are kept apart by the activation table they need, since changing it takes time.
+    """
+
+    def __init__(self, engine: Engine, switch_ns: float):
+        self.engine = engine
+        self.free_ns = 0.0
+        self.table: str | None = None
+        self.switch_ns = switch_ns
+        self.pending: list[tuple[float, float, int, str | None]] = []
+        self.ready: dict[str | None, list[tuple[float, int]]] = {}
+
+    def add(self, ready_ns: float, height_ns: float, i: int, table: str | None) -> None:
+        heappush(self.pending, (ready_ns, -height_ns, i, table))
 
     def next_ns(self) -> float:
-        if self.ready:
+        """When this engine can start something next."""
+        if any(self.ready.values()):
             return self.free_ns
         return max(self.free_ns, self.pending[0][0]) if self.pending else float("inf")
 
-    def take(self, now: float, table_load_ns: float, cost: list[Cost]) -> int:
-        """Remove and return the best instruction that can start at `now`."""
-        while self.pending and self.pending[0][0] <= now:
-            i = heappop(self.pending)[1]
-            heappush(self.ready, (self._rank[i], i))
-        return heappop(self.ready)[1]
+    def _arrive(self, now: float) -> None:
+        pending, ready = self.pending, self.ready
+        while pending and pending[0][0] <= now:
+            _, rank, i, table = heappop(pending)
+            heap = ready.get(table)
+            if heap is None:
+                heap = ready[table] = []
+            heappush(heap, (rank, i))
+
+    def take(self) -> tuple[float, int]:
+        """Remove the best instruction that can start next; returns (start, instruction).
+
+        Another table is worth loading only for an instruction whose path is longer by two loads (there and back), and not
+        when one that needs the resident table arrives before the load would be done.
+        """
+        now = self.next_ns()
+        self._arrive(now)
+        table, heap = min((entry for entry in self.ready.items() if entry[1]), key=self._rank)
+        if self._switches(table) and self.pending:
+            soon, rank, _, other = self.pending[0]
+            worth = heap[0][0] + 2 * self.switch_ns < rank
+            if not worth and not self._switches(other) and soon < now + self.switch_ns:
+                now = soon
+                self._arrive(now)
+                heap = self.ready[other]
+        return now, heappop(heap)[1]
+
+    def _switches(self, table: str | None) -> bool:
+        return table is not None and self.table is not None and table != self.table
+
+    def _rank(self, entry: tuple[str | None, list[tuple[float, int]]]) -> tuple[float, int]:
+        table, heap = entry
+        rank, i = heap[0]
+        return (rank + 2 * self.switch_ns if self._switches(table) else rank), i
+
+
+class _Transfers:
+    """The DMA engines as one resource, and the queues that each triggering engine deals its transfers to."""
+
+    def __init__(self, target: Target, costs: Costs, engines: list[Engine]):
+        self.dma, self.costs = target.dma, costs
+        self.free_ns = 0.0
+        count = max(1, int(self.dma.queues_per_engine.value) // max(1, len(engines)))
+        self.last = {e: dict.fromkeys((f"{e.name.lower()}{k}" for k in range(count)), 0.0) for e in engines}
+
+    def delay_ns(self, cost: Cost) -> float:
+        """From the start of the trigger to the completion, if nothing is in the way."""
+        assert cost.dma is not None
+        launch = self.dma.mode(cost.dma.mode).launch_ns.value
+        return cost.busy.ns + launch + self.costs.transfer_ns(cost) + self.dma.completion_ns.value
+
+    def start(self, engine: Engine, cost: Cost, now: float) -> tuple[str, float]:
+        """Trigger at `now`; returns the queue and the time of completion."""
+        assert cost.dma is not None
+        duration = self.costs.transfer_ns(cost)
+        begin = max(now + cost.busy.ns + self.dma.mode(cost.dma.mode).launch_ns.value, self.free_ns)
+        self.free_ns = begin + duration * min(1.0, cost.dma.engines / self.dma.engines.value)
+        queues = self.last[engine]
+        queue = min(queues, key=queues.__getitem__)
+        queues[queue] = max(queues[queue], begin + duration + self.dma.completion_ns.value)
+        return queue, queues[queue]
 
 
 class _Scheduler:
     def __init__(self, placed: Placed, dependencies: Dependencies, costs: Costs):
-        self.target = costs.target
-        self.costs = costs
-        self.dependencies = dependencies
+        target = costs.target
+        self.body = placed.kernel.body
+        self.data, self.order = dependencies.data, dependencies.order
+        self.hop_ns = target.sync.semaphore_hop_ns.value
+        self.engines = [inst.engine_on(target) for inst in self.body]
+        self.costs = [costs.of(inst, engine) for inst, engine in zip(self.body, self.engines, strict=True)]
+        triggers = sorted({e for e, c in zip(self.engines, self.costs, strict=True) if c.dma}, key=lambda e: e.value)
+        self.transfers = _Transfers(target, costs, triggers)
+        self.table_load_ns = target.scalar.table_load_ns.value
+        self.delays = [self.transfers.delay_ns(c) if c.dma else c.latency.ns for c in self.costs]
+
+    def _heights(self) -> list[float]:
+        """For each instruction the time from its start to the end of the program, along the longest path."""
+        delays, data, order, hop = self.delays, self.data, self.order, self.hop_ns
+        heights = delays.copy()
+        for i in range(len(self.body) - 1, -1, -1):
+            below = heights[i] + hop
+            for group in (data[i], order[i]):
+                for p in group:
+                    if heights[p] < below + delays[p]:
+                        heights[p] = below + delays[p]
+        return heights
+
+    def run(self) -> Schedule:
+        count = len(self.body)
+        heights = self._heights()
+        engines, costs, delays, hop = self.engines, self.costs, self.delays, self.hop_ns
+        waiting = [len(d) + len(o) for d, o in zip(self.data, self.order, strict=True)]
+        data_users: list[list[int]] = [[] for _ in range(count)]
+        order_users: list[list[int]] = [[] for _ in range(count)]
+        for i in range(count):
+            for p in self.data[i]:
+                data_users[p].append(i)
+            for p in self.order[i]:
+                order_users[p].append(i)
+        lanes = {e: _Lane(e, self.table_load_ns) for e in sorted(set(engines), key=lambda e: e.value)}
+        for i in range(count):
+            if not waiting[i]:
+                lanes[engines[i]].add(0.0, heights[i], i, costs[i].table)
+        ready, starts = [0.0] * count, [0.0] * count
+        result = Schedule({e: [] for e in lanes}, [], {}, starts, 0.0)
+        end = 0.0
+        for _ in range(count):
+            lane = min(lanes.values(), key=_Lane.next_ns)
+            now, i = lane.take()
+            engine, cost = lane.engine, costs[i]
+            if cost.table is not None and cost.table != lane.table:
+                now, lane.table = now + self.table_load_ns, cost.table
+            starts[i] = now
+            lane.free_ns = now + cost.busy.ns
+            done = now + delays[i]
+            if cost.dma is not None:
+                result.queues[i], done = self.transfers.start(engine, cost, now)
+            end = max(end, done)
+            result.streams[engine].append(i)
+            result.sequence.append(i)
+            for users, own in ((data_users[i], done), (order_users[i], now)):
+                for user in users:
+                    at_once = engines[user] is engine and cost.dma is None and costs[user].dma is None
+                    at = own if at_once else done + hop
+                    if at > ready[user]:
+                        ready[user] = at
+                    waiting[user] -= 1
+                    if not waiting[user]:
+                        lanes[engines[user]].add(ready[user], heights[user], user, costs[user].table)
+        return Schedule(result.streams, result.sequence, result.queues, starts, end)
