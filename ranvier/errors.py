@@ -135,6 +135,9 @@ _add("E0103", Kind.USER, "an argument of a language function is not valid",
 _add("E0104", Kind.UNSUPPORTED, "a part of the kernel language that is not available",
      "The name exists in NKI, but this version does not implement it.",
      "the message says what to use instead")
+_add("E0105", Kind.UNSUPPORTED, "a kernel writes one of its inputs",
+     "The inputs of a kernel, its parameters and constants keep their values; results are tensors that the kernel makes.",
+     "write to a tensor made with nl.ndarray(..., buffer=nl.shared_hbm) and return it")
 
 # E02: tensors and access patterns -------------------------------------------------------------------------------------
 _add("E0201", Kind.USER, "an index or slice reaches outside its tensor",

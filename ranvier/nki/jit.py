@@ -1,0 +1,199 @@
+"""Running and recording kernels: `nki.jit`, `nki.simulate`.
+
+There is no device, so calling a kernel runs it eagerly on a simulated core, instruction by instruction in program order.
+`record` gives the same kernel to the compiler.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from ranvier import config
+from ranvier import target as targets
+from ranvier.dtypes import DType
+from ranvier.errors import RanvierError, error
+from ranvier.ir.kernel import Kernel
+from ranvier.loc import capture
+from ranvier.nki import arrays
+from ranvier.nki.builder import EagerBuilder, RecordingBuilder, check_result
+from ranvier.nki.calls import bad_call
+from ranvier.nki.context import maybe_current
+from ranvier.nki.tensor import NkiTensor, fail
+from ranvier.target.spec import Target
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Shape and dtype of an argument, in place of an array, for `record`."""
+
+    shape: tuple[int, ...]
+    dtype: DType | str
+
+
+class JitKernel:
+    """A kernel: a Python function on tensors. Made by `nki.jit`.
+
+    Called with arrays (numpy, torch or jax) it runs on the simulator and returns arrays of the same kind; called inside
+    another kernel it is a plain function.
+    """
+
+    def __init__(self, fn: Callable[..., Any], target: str | Target | None = None):
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.target = target
+        self.signature = inspect.signature(fn)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.fn.__qualname__}{self.signature}>"
+
+    def __getitem__(self, grid: object) -> JitKernel:
+        """The kernel on a logical core of `grid` cores; only one core is available."""
+        if grid in (1, (1,)):
+            return self
+        raise fail("E0104", f"{self.fn.__name__}[{grid}]: programs on several cores of a logical core", fix=f"call {self.fn.__name__}[1](...)")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if maybe_current() is not None:
+            return self.fn(*args, **kwargs)
+        return simulate(self)(*args, **kwargs)
+
+    def bound(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by parameter name, defaults filled in. Raises E0103 at the caller's line."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as misfit:
+            raise bad_call(self.fn.__name__, self.signature, str(misfit)) from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def invoke(self, arguments: dict[str, Any]) -> Any:
+        """The function's result for arguments by name."""
+        call = inspect.BoundArguments(self.signature, arguments)  # type: ignore[arg-type]
+        return self.fn(*call.args, **call.kwargs)
+
+    def record(self, *args: Any, target: str | Target | None = None, **kwargs: Any) -> Kernel:
+        """The kernel as instructions, for arguments of these shapes and dtypes (arrays, `TensorSpec`s, constants).
+
+        `target` is a name or a `Target`; None is the one given to `nki.jit`, else the setting. Raises whatever the kernel
+        breaks, E0102 for arguments and results that kernels cannot have.
+        """
+        builder = RecordingBuilder(self._target(target), self.fn.__name__)
+
+        def add(name: str, value: Any) -> NkiTensor:
+            return builder.input(name, tuple(value.shape) or (1,), _dtype(name, value))
+
+        with builder:
+            arguments = {name: _lift(name, value, add) for name, value in self.bound(args, kwargs).items()}
+            for result in _leaves(self.invoke(arguments)):
+                builder.mark_output(result)
+        return builder.finish()
+
+    def _target(self, asked: str | Target | None) -> Target:
+        chosen = asked if asked is not None else self.target
+        return targets.get(config.get("target") if chosen is None else chosen)
+
+
+def jit(fn: Callable[..., Any] | None = None, *, target: str | Target | None = None, **options: Any) -> Any:
+    """Make a Python function a kernel: `@nki.jit` or `@nki.jit(target="trn1")`. Raises E0103 for unknown options."""
+    if options:
+        raise fail("E0103", f"nki.jit has no option {', '.join(options)}; it takes target")
+    if fn is None:
+        return functools.partial(jit, target=target)
+    return JitKernel(fn, target)
+
+
+def simulate(kernel: Callable[..., Any], *, target: str | Target | None = None) -> Callable[..., Any]:
+    """A function that runs `kernel` on a simulated core: arrays in, arrays of the same kind out.
+
+    Each instruction is checked and executed in program order; memory that nobody wrote may not be read. Inputs stay
+    unchanged. Raises what the kernel breaks, at its own line; E0102 for arguments and results that kernels cannot have.
+    """
+    made = kernel if isinstance(kernel, JitKernel) else JitKernel(kernel)
+
+    @functools.wraps(made.fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        for setting in ("precise_fp", "simulator"):
+            if not config.get(setting):
+                raise fail("E0104", f"{config.SETTINGS[setting].environment}=0", fix="leave it unset or set it to 1")
+        builder = EagerBuilder(made._target(target))
+        kinds: list[str] = []
+
+        def add(name: str, value: Any) -> NkiTensor:
+            kind = arrays.framework(value)
+            if kind is None:
+                raise fail("E0102", f"{name} is {value!r}, which has no values", argument=name)
+            kinds.append(kind)
+            _dtype(name, value)
+            return builder.input(name, arrays.to_numpy(value))
+
+        with builder:
+            arguments = {name: _lift(name, value, add) for name, value in made.bound(args, kwargs).items()}
+            result = made.invoke(arguments)
+            back = kinds[0] if kinds else "numpy"
+            return _lower(result, lambda tensor: arrays.from_numpy(_values(builder, tensor), back))
+
+    return run
+
+
+def _values(builder: EagerBuilder, tensor: object) -> np.ndarray:
+    buffer = check_result(tensor)
+    values = builder.memory.get(buffer)
+    if not builder.memory.storage(buffer).shadow.written(buffer.all):
+        raise error(
+            "E0401", f"the kernel returns {buffer.name}, but has not written all of it", where=buffer.loc,
+            fix="store to every element of the result",
+        )  # fmt: skip
+    return values
+
+
+def _dtype(name: str, value: Any) -> DType:
+    try:
+        made = arrays.dtype_of(value)
+    except RanvierError:
+        raise fail("E0102", f"{name} has dtype {value.dtype}, which kernels do not take", argument=name) from None
+    if not made.on_device:
+        narrow = "int32" if made.is_integer else "float32"
+        raise fail("E0102", f"{name} is {made}, which the core lacks", argument=name, fix=f"convert it to {narrow}")
+    return made
+
+
+_CONSTANTS = (numbers.Number, str, bytes, type(None), np.generic, DType, enum.Enum, NkiTensor, slice, range)
+
+
+def _lift(name: str, value: Any, add: Callable[[str, Any], NkiTensor]) -> Any:
+    """An argument as the kernel sees it: arrays become tensors, constants stay. Raises E0102 for anything else."""
+    if arrays.framework(value) is not None or isinstance(value, TensorSpec):
+        return add(name, value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_lift(f"{name}_{i}", item, add) for i, item in enumerate(value))
+    if isinstance(value, dict):
+        return {key: _lift(f"{name}_{key}", item, add) for key, item in value.items()}
+    if isinstance(value, _CONSTANTS) or callable(value) or is_dataclass(value):
+        return value
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return add(name, value)
+    raise fail("E0102", f"{name} is a {type(value).__name__}", argument=name)
+
+
+def _leaves(result: Any) -> list[Any]:
+    if isinstance(result, dict):
+        return [leaf for value in result.values() for leaf in _leaves(value)]
+    if isinstance(result, (tuple, list)):
+        return [leaf for value in result for leaf in _leaves(value)]
+    return [] if result is None else [result]
+
+
+def _lower(result: Any, convert: Callable[[Any], Any]) -> Any:
+    if isinstance(result, dict):
+        return {key: _lower(value, convert) for key, value in result.items()}
+    if isinstance(result, (tuple, list)):
+        return type(result)(_lower(value, convert) for value in result)
+    return None if result is None else convert(result)

@@ -1,0 +1,48 @@
+"""What matmuls have written in PSUM, element by element: decides what `accumulate=None` means."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ranvier.isa.access import AccessPattern, Buffer
+
+
+class Written:
+    """Regions of buffers that matmuls have written. Regions that repeat or do not touch cost a dictionary look-up."""
+
+    def __init__(self) -> None:
+        self._regions: dict[str, dict[tuple, AccessPattern]] = {}
+
+    def state(self, ap: AccessPattern) -> bool | None:
+        """True if all of `ap` was written, False if nothing of it was, None if only a part was."""
+        regions = self._regions.get(ap.buffer.name)
+        if not regions:
+            return False
+        if _key(ap) in regions:
+            return True
+        near = [other for other in regions.values() if other.overlaps(ap)]
+        if not near:
+            return False
+        mask = np.zeros((ap.buffer.partitions, ap.buffer.bytes_per_partition), np.bool_)
+        for other in near:
+            _view(mask, other)[...] = True
+        touched = _view(mask, ap)
+        return bool(touched.all()) or (None if touched.any() else False)
+
+    def add(self, ap: AccessPattern) -> None:
+        """Remember that a matmul wrote `ap`."""
+        self._regions.setdefault(ap.buffer.name, {})[_key(ap)] = ap
+
+    def forget(self, buffer: Buffer) -> None:
+        self._regions.pop(buffer.name, None)
+
+
+def _key(ap: AccessPattern) -> tuple:
+    return ap.offset, ap.partition, ap.pattern, ap.dtype.itemsize
+
+
+def _view(mask: np.ndarray, ap: AccessPattern) -> np.ndarray:
+    """The first bytes of the elements of `ap` in a mask of one flag per byte."""
+    size, pitch = ap.dtype.itemsize, mask.shape[1]
+    strides = [pitch, *(stride * size for stride, _ in ap.pattern[1:])]
+    return np.ndarray(ap.shape, np.bool_, mask, ap.partition * pitch + ap.offset * size, strides)
