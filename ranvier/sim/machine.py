@@ -2,7 +2,7 @@
 
 For every instruction alike, the machine resolves access patterns to numpy views, converts operands, calls the record's
 `semantics`, rounds results to the destination's dtype and writes them. Fresh memory is poison (NaN), and a shadow of
-it remembers what was written, so that a read of anything else is an error.
+each buffer remembers what was written, so that a read of anything else is an error.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ import numpy as np
 from ranvier import dtypes as dt
 from ranvier.errors import error
 from ranvier.isa.access import AccessPattern, Buffer
+from ranvier.isa.enums import OobMode
 from ranvier.isa.record import Instruction, OperandSpec, as_outputs
+from ranvier.sim.shadow import Shadow
 from ranvier.target.spec import Target
-
-_WORD = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The bytes behind a buffer: rows of `base` from `partition` on, from byte `byte` on (HBM has one row).
+    """The bytes behind a buffer: rows of `base` ([rows, pitch] uint8) from `partition` on, from byte `byte` on.
 
-    `shadow` has one bit per partition for every byte of a row ([bytes, 2] uint64; HBM: [bytes] bool); None means that
-    everything is written.
+    HBM has one row. `shadow` knows what was written.
     """
 
     base: np.ndarray
     partition: int
     byte: int
-    shadow: np.ndarray | None
+    shadow: Shadow
 
     def view(self, ap: AccessPattern) -> np.ndarray:
         """The elements of `ap` as a numpy view, in the shape of its pattern."""
@@ -45,62 +44,45 @@ class Storage:
             offset += (self.partition + ap.partition) * pitch
         return np.ndarray(ap.shape, ap.dtype.np, self.base, offset, strides)  # type: ignore[arg-type]
 
-    def _shadow_view(self, ap: AccessPattern) -> np.ndarray:
-        assert self.shadow is not None
-        size = ap.dtype.itemsize
-        pairs = ap.pattern[1:] if ap.space.on_chip else ap.pattern
-        item = 16 if ap.space.on_chip else 1
-        shape = [*(count for _, count in pairs), size] + ([2] if ap.space.on_chip else [])
-        strides = [*(stride * size * item for stride, _ in pairs), item] + ([8] if ap.space.on_chip else [])
-        kind = np.uint64 if ap.space.on_chip else np.bool_
-        return np.ndarray(shape, kind, self.shadow, (self.byte + ap.offset * size) * item, strides)
-
-    def _mask(self, ap: AccessPattern) -> np.ndarray:
-        first = self.partition + ap.partition
-        bits = ((1 << ap.partitions) - 1) << first
-        return np.array([bits & (2**_WORD - 1), bits >> _WORD], dtype=np.uint64)
-
-    def mark(self, ap: AccessPattern) -> None:
-        """Remember that the elements of `ap` are written."""
-        if self.shadow is None:
-            return
-        view = self._shadow_view(ap)
-        if ap.space.on_chip:
-            np.bitwise_or(view, self._mask(ap), out=view)
-        else:
-            view[...] = True
-
-    def written(self, ap: AccessPattern) -> bool:
-        """Whether every element of `ap` was written (looks at the first byte of each element)."""
-        if self.shadow is None:
-            return True
-        if ap.space.on_chip:
-            view, mask = self._shadow_view(ap)[..., 0, :], self._mask(ap)
-            return bool(((view & mask) == mask).all())
-        return bool(self._shadow_view(ap)[..., 0].all())
-
 
 def storage_for(buffer: Buffer) -> Storage:
     """Fresh, poisoned storage of its own for `buffer`; preset buffers count as written."""
     rows = buffer.partitions if buffer.space.on_chip else 1
     base = np.full((rows, max(1, buffer.bytes_per_partition)), dt.POISON_BYTE, np.uint8)
-    shadow = None
-    if not buffer.kind.preset:
-        width = base.shape[1]
-        shadow = np.zeros((width, 2), np.uint64) if buffer.space.on_chip else np.zeros(width, np.bool_)
-    return Storage(base, 0, 0, shadow)
+    return Storage(base, 0, 0, Shadow(buffer, complete=buffer.kind.preset))
+
+
+def storage_of(buffer: Buffer, array: np.ndarray) -> Storage:
+    """Storage of the HBM buffer `buffer` that is `array` itself (read-only if it is); it counts as written.
+
+    Raises E0603 when shape or dtype differ from the buffer's.
+    """
+    if tuple(array.shape) != buffer.shape or array.dtype != buffer.dtype.np:
+        raise error(
+            "E0603",
+            f"{buffer.name} has shape {buffer.shape} and dtype {buffer.dtype}; "
+            f"the array has shape {tuple(array.shape)} and dtype {array.dtype}",
+        )
+    base = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(1, -1)
+    return Storage(base, 0, 0, Shadow(buffer, complete=True))
 
 
 class Memory:
-    """Buffers by name, each with its `Storage`; a buffer that is not there yet gets storage of its own."""
+    """Buffers by name, each with its `Storage`; a buffer that is not there yet gets storage of its own.
 
-    def __init__(self, storages: dict[str, Storage] | None = None):
+    A `closed` memory has a place for every buffer already; one that is missing is an error (E0901).
+    """
+
+    def __init__(self, storages: dict[str, Storage] | None = None, *, closed: bool = False):
         self.storages: dict[str, Storage] = storages if storages is not None else {}
+        self.closed = closed
         self.states: dict[str, np.ndarray] = {}
 
     def storage(self, buffer: Buffer) -> Storage:
         found = self.storages.get(buffer.name)
         if found is None:
+            if self.closed:
+                raise error("E0901", f"{buffer.space.value} tensor {buffer.name} has no place in memory", where=buffer.loc)
             found = self.storages[buffer.name] = storage_for(buffer)
         return found
 
@@ -116,7 +98,7 @@ class Memory:
     def set(self, buffer: Buffer, array: np.ndarray) -> None:
         """Fill a whole buffer from an array of its shape and dtype."""
         self.view(buffer.all)[...] = array
-        self.storage(buffer).mark(buffer.all)
+        self.storage(buffer).shadow.mark(buffer.all)
 
     def get(self, buffer: Buffer) -> np.ndarray:
         """A copy of a whole buffer."""
@@ -127,7 +109,7 @@ def check_written(inst: Instruction, memory: Memory) -> None:
     """Raise E0401 if `inst` reads what was never written; then mark what it writes."""
     for ap in inst.reads():
         plain = _row_space(ap)
-        if not memory.storage(ap.buffer).written(plain):
+        if not memory.storage(ap.buffer).shadow.written(plain):
             raise error(
                 "E0401",
                 f"{inst.MNEMONIC} reads {ap.buffer.space.value} tensor {ap.buffer.name} (shape {ap.buffer.shape}), "
@@ -137,7 +119,7 @@ def check_written(inst: Instruction, memory: Memory) -> None:
                 notes=(f"the tensor was made at {ap.buffer.loc}",) if ap.buffer.loc else (),
             )
     for ap in inst.writes():
-        memory.storage(ap.buffer).mark(_row_space(ap))
+        memory.storage(ap.buffer).shadow.mark(_row_space(ap))
 
 
 def _row_space(ap: AccessPattern) -> AccessPattern:
@@ -222,22 +204,27 @@ def _storer(inst: Instruction, spec: OperandSpec, memory: Memory, target: Target
     return store
 
 
-def _rows(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[], np.ndarray]:
-    """A function that reads and checks the row indices of an indirect pattern."""
+def _rows(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[], tuple[np.ndarray, np.ndarray | None]]:
+    """A function that reads the row indices of an indirect pattern (several columns one after the other): the rows, and
+    which of them are out of bounds, or None if none is. Unless the instruction skips those, they are an error."""
     assert ap.index is not None
-    index, bound = memory.view(ap.index.ap), ap.index.bound
+    index, bound, count = memory.view(ap.index.ap), ap.index.bound, ap.pattern[0][1]
+    skips = getattr(inst, "oob_mode", OobMode.error) is OobMode.skip
 
-    def rows() -> np.ndarray:
-        values = index.reshape(-1).astype(np.int64)
+    def rows() -> tuple[np.ndarray, np.ndarray | None]:
+        values = index.reshape(index.shape[0], -1).T.reshape(-1)[:count].astype(np.int64)
         bad = (values < 0) | (values >= bound)
-        if bad.any():
-            where = int(np.argmax(bad))
-            raise error(
-                "E0403",
-                f"{inst.MNEMONIC}: index {values[where]} in partition {where} is outside the {bound} rows of {ap.buffer.name}",
-                where=inst.loc,
-            )
-        return values
+        if not bad.any():
+            return values, None
+        if skips:
+            return np.where(bad, 0, values), bad
+        where = int(np.argmax(bad))
+        raise error(
+            "E0403",
+            f"{inst.MNEMONIC}: index {values[where]} in partition {where % index.shape[0]} is outside the {bound} rows "
+            f"of {ap.buffer.name}",
+            where=inst.loc,
+        )
 
     return rows
 
@@ -249,14 +236,27 @@ def _all_rows(ap: AccessPattern, memory: Memory) -> np.ndarray:
 
 
 def _gather(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[], np.ndarray]:
+    """A function that reads the rows of `ap`; rows that are skipped come masked."""
     table, rows = _all_rows(ap, memory), _rows(inst, ap, memory)
-    return lambda: table[rows()]
+
+    def gather() -> np.ndarray:
+        index, skipped = rows()
+        if skipped is None:
+            return table[index]
+        mask = np.broadcast_to(skipped.reshape(-1, *(1,) * (table.ndim - 1)), ap.shape)
+        return np.ma.MaskedArray(table[index], mask)
+
+    return gather
 
 
 def _scatter(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[np.ndarray], None]:
     table, rows = _all_rows(ap, memory), _rows(inst, ap, memory)
 
     def store(result: np.ndarray) -> None:
-        table[rows()] = dt.cast(result, ap.dtype).reshape(ap.shape)
+        index, skipped = rows()
+        values = dt.cast(result, ap.dtype).reshape(ap.shape)
+        if skipped is not None:
+            index, values = index[~skipped], values[~skipped]
+        table[index] = values
 
     return store

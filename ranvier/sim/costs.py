@@ -1,0 +1,67 @@
+"""Times of the instructions of a program, found once per distinct shape."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ranvier.isa.access import AccessPattern
+from ranvier.isa.record import Cost, DmaWork, Instruction
+from ranvier.target.fact import Confidence
+from ranvier.target.spec import Engine, Target
+
+
+class CostTable:
+    """`cost` of instructions on one target.
+
+    A cost depends on the operands' memories, dtypes, shapes and strides and on the attributes, not on which buffers they
+    name or where in them they begin; instructions that agree in all that share one computation.
+    """
+
+    def __init__(self, target: Target):
+        self.target = target
+        self._known: dict[tuple, Cost] = {}
+
+    def cost(self, inst: Instruction, engine: Engine) -> Cost:
+        key = [type(inst), engine.value]
+        for name in _field_names(type(inst)):
+            value = getattr(inst, name)
+            if isinstance(value, AccessPattern):
+                key += (value.buffer.space.value, value.dtype.name, value.pattern, value.index is None)
+            else:
+                key.append(value)
+        found = self._known.get(made := tuple(key))
+        if found is None:
+            found = self._known[made] = inst.cost(self.target, engine)
+        return found
+
+
+@lru_cache(maxsize=None)
+def _field_names(cls: type[Instruction]) -> tuple[str, ...]:
+    return tuple(spec.name for spec in cls.SPECS if spec.role != "state")
+
+
+class DmaTimes:
+    """The facts of the DMA engines as plain numbers, and the time of a descriptor (see `DmaSpec`)."""
+
+    def __init__(self, target: Target):
+        dma, hbm = target.dma, target.hbm
+        self.engines = int(dma.engines.value)
+        self.partitions_per_engine = int(dma.partitions_per_engine.value)
+        self.stagger_ns = float(dma.engine_stagger_ns.value)
+        self.semaphore_write_ns = float(dma.semaphore_write_ns.value)
+        self.completion_ns = float(dma.completion_ns.value)
+        self.completion_is_estimated = dma.completion_ns.confidence is Confidence.ESTIMATED
+        self.hbm_bytes_per_ns = float(hbm.stack_bytes_per_ns.value)
+        self.launch = {
+            name: (float(dma.mode(name).launch_ns.value), dma.mode(name).launch_ns.confidence is Confidence.ESTIMATED)
+            for name in dma.modes
+        }
+        self._dma = dma
+        facts = (dma.bytes_per_ns, dma.burst_bytes, dma.descriptor_overhead_ns, dma.engine_stagger_ns)
+        self.data_is_estimated = any(fact.confidence is Confidence.ESTIMATED for fact in facts)
+
+    def descriptor_ns(self, work: DmaWork) -> float:
+        """Time of one of the transfer's descriptors on a DMA engine."""
+        bursts = -(-work.descriptor_bytes // int(self._dma.burst_bytes.value))
+        moving = work.descriptor_bytes / (self._dma.bytes_per_ns.value * work.efficiency)
+        return bursts * self._dma.descriptor_overhead_ns.value + moving

@@ -1,0 +1,153 @@
+"""Execution of programs and kernels for their values.
+
+A program is executed as the core would: engines run their own streams, DMA queues theirs, and only semaphores order
+them. Since nothing in a program depends on values but dynamic row indices, the order of execution is found once, every
+instruction is bound to its memory once, and a run is a walk through a list of bound functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ranvier.errors import error
+from ranvier.ir.kernel import Kernel
+from ranvier.ir.program import Program, Slot
+from ranvier.isa.access import Buffer
+from ranvier.isa.record import Instruction
+from ranvier.sim.machine import Memory, bind, check_written, storage_of
+from ranvier.sim.memory import CoreMemory, check_bounds
+from ranvier.sim.order import execution_order
+from ranvier.sim.params import param_arrays
+from ranvier.target.spec import Target
+
+Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]
+
+
+class Interpreter:
+    """Executes one program, any number of times.
+
+    `seed` chooses among the orders of execution that the program's semaphores allow, `dma` whether data moves as "early"
+    or as "late" as they allow (see `execution_order`). Everything that does not depend on values is checked here, once:
+    deadlock (E0404), bounds and places (E0901, E0501, E0502), and reads of what nothing wrote (E0401). That is enough
+    for all runs: access patterns are fixed, an indirect one counting as all rows it may name, and every run poisons
+    memory and repeats the same order.
+    """
+
+    def __init__(self, program: Program, target: Target, *, seed: int = 0, dma: str = "early"):
+        self.program, self.target = program, target
+        self._order = [slot for _, slot in execution_order(program, seed=seed, dma=dma)]
+        check_bounds(slot.instruction for slot in self._order)
+        self._state: dict[str, np.ndarray] | None = None
+        self._core: CoreMemory | None = None
+        self._calls: list[Callable[[], None]] = []
+
+    def run(
+        self, inputs: Arrays, params: Mapping[str, np.ndarray] | None = None, *,
+        observe: Callable[[Slot, Memory], None] | None = None,
+    ) -> list[np.ndarray]:
+        """Outputs, in order, as new arrays.
+
+        `inputs` come in the order of `program.inputs` or by name, with exactly the shapes and dtypes of their buffers
+        (else E0603). `params` is the model's state by the keys of `program.params`; it is bound by reference, and binding
+        again costs nothing as long as the arrays are the same objects. `observe` is called after each instruction.
+        Raises E0403 for dynamic indices out of bounds.
+        """
+        core = self._bound(params or {})
+        core.poison()
+        set_inputs(core.memory, self.program, inputs)
+        with np.errstate(all="ignore"):
+            if observe is None:
+                for call in self._calls:
+                    call()
+            else:
+                for slot, call in zip(self._order, self._calls, strict=True):
+                    call()
+                    observe(slot, core.memory)
+        return get_outputs(core.memory, self.program)
+
+    def _bound(self, state: Mapping[str, np.ndarray]) -> CoreMemory:
+        """Memory with all instructions bound to it, made anew when the parameters are others than last time."""
+        used = {source.key: state[source.key] for _, source in self.program.params if source.key in state}
+        same = self._state is not None and all(used.get(k) is v for k, v in self._state.items())
+        if self._core is None or not same:
+            core = CoreMemory(self.program, self.target, param_arrays(self.program.params, state))
+            for slot in self._order:
+                check_written(slot.instruction, core.memory)
+            self._calls = [bind(slot.instruction, core.memory, self.target) for slot in self._order]
+            self._core, self._state = core, used
+        return self._core
+
+
+def run_program(
+    program: Program, target: Target, inputs: Arrays, params: Mapping[str, np.ndarray] | None = None, *,
+    seed: int = 0, dma: str = "early",
+) -> dict[str, np.ndarray]:
+    """Outputs by name of one execution of `program`; arguments and errors as for `Interpreter`."""
+    outputs = Interpreter(program, target, seed=seed, dma=dma).run(inputs, params)
+    return dict(zip(program.outputs, outputs, strict=True))
+
+
+def run_kernel(
+    kernel: Kernel, target: Target, inputs: Arrays, params: Mapping[str, np.ndarray] | None = None, *,
+    observe: Callable[[int, Instruction, Memory], None] | None = None,
+) -> list[np.ndarray]:
+    """Outputs of `kernel`: its instructions one after the other, each buffer in memory of its own.
+
+    This is what a kernel means. `inputs` and `params` as in `Interpreter.run`; `observe` is called with the index, the
+    instruction and the memory after each instruction. Raises E0401 for reads of what nothing wrote, E0403 for dynamic
+    indices out of bounds, E0603 for arrays that do not fit.
+    """
+    memory = kernel_memory(kernel, params or {})
+    set_inputs(memory, kernel, inputs)
+    with np.errstate(all="ignore"):
+        for index, inst in enumerate(kernel.body):
+            check_written(inst, memory)
+            bind(inst, memory, target)()
+            if observe is not None:
+                observe(index, inst, memory)
+    return get_outputs(memory, kernel)
+
+
+def kernel_memory(kernel: Kernel | Program, state: Mapping[str, np.ndarray]) -> Memory:
+    """Memory in which every buffer has storage of its own, parameters and constants filled in from `state`."""
+    memory = Memory()
+    arrays = param_arrays(kernel.params, state) | {name: constant.array() for name, constant in kernel.constants}
+    for name, array in arrays.items():
+        memory.storages[name] = storage_of(kernel.by_name[name], array)
+    return memory
+
+
+def set_inputs(memory: Memory, of: Kernel | Program, inputs: Arrays) -> None:
+    """Copy `inputs` (in order, or by name) into the input buffers of `of`. Raises E0603 for what does not fit."""
+    if isinstance(inputs, Mapping):
+        if set(inputs) != set(of.inputs):
+            raise error("E0603", f"{of.name} takes the inputs {', '.join(of.inputs)}; given are {', '.join(inputs)}")
+        inputs = [inputs[name] for name in of.inputs]
+    if len(inputs) != len(of.inputs):
+        raise error("E0603", f"{of.name} takes {len(of.inputs)} inputs ({', '.join(of.inputs)}); given are {len(inputs)}")
+    for name, array in zip(of.inputs, inputs, strict=True):
+        buffer = of.by_name[name]
+        _check_array(buffer, array)
+        memory.set(buffer, array)
+
+
+def _check_array(buffer: Buffer, array: np.ndarray) -> None:
+    shape, dtype = tuple(np.shape(array)), getattr(array, "dtype", type(array).__name__)
+    if shape != buffer.shape or dtype != buffer.dtype.np:
+        raise error(
+            "E0603",
+            f"input {buffer.name} has shape {shape} and dtype {dtype}; it was compiled for {buffer.shape} and {buffer.dtype}",
+        )
+
+
+def get_outputs(memory: Memory, of: Kernel | Program) -> list[np.ndarray]:
+    """Copies of the outputs of `of`. Raises E0401 when part of one was never written."""
+    outputs = []
+    for name in of.outputs:
+        buffer = of.by_name[name]
+        if not memory.storage(buffer).shadow.written(buffer.all):
+            raise error("E0401", f"part of the output {name} (shape {buffer.shape}) was never written", where=buffer.loc)
+        outputs.append(memory.get(buffer))
+    return outputs
