@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -127,10 +127,15 @@ class OperandSpec:
     state: str = ""
 
 
+def _field(spec: OperandSpec, default: Any) -> Any:
+    metadata = {"spec": spec}
+    return field(metadata=metadata) if default is REQUIRED else field(metadata=metadata, default=default)
+
+
 def dst(*spaces: Space, dtypes: tuple[DType, ...] | None = None, optional: bool = False, vector=False, doc="") -> Any:
     """A written operand in one of `spaces`. With `vector` it is one value per partition."""
     spec = OperandSpec("", "dst", spaces, dtypes, optional, vector, doc=doc)
-    return field(metadata={"spec": spec}, **({"default": None} if optional else {}))
+    return _field(spec, None if optional else REQUIRED)
 
 
 def src(
@@ -141,13 +146,13 @@ def src(
     if optional and default is REQUIRED:
         default = None
     spec = OperandSpec("", "src", spaces, dtypes, optional, vector, scalar, default=default, doc=doc)
-    return field(metadata={"spec": spec}, **({} if default is REQUIRED else {"default": default}))
+    return _field(spec, default)
 
 
 def attr(type: Any, default: Any = REQUIRED, doc: str = "") -> Any:
     """An attribute: a value that is fixed when the instruction is made."""
     spec = OperandSpec("", "attr", type=type, default=default, doc=doc)
-    return field(metadata={"spec": spec}, **({} if default is REQUIRED else {"default": default}))
+    return _field(spec, default)
 
 
 def state(name: str, doc: str = "") -> Any:
@@ -163,13 +168,15 @@ class Example:
     """An example of an instruction: `make(tile)` gives the keyword arguments; `tile(space, shape, dtype, columns)` makes operands
     (`columns`, a slice, selects part of the free axis of a 2-D tile, `partitions` of the partition axis).
 
-    With `rule` it must fail with that rule; otherwise it must be legal on all targets that have `feature`.
+    With `rule` it must fail with that rule; otherwise it must be legal on all targets that have `feature`. `contents`
+    gives the values of operands that need certain ones, from their shape.
     """
 
     make: Callable[..., dict[str, Any]]
     rule: str | None = None
     feature: str | None = None
     note: str = ""
+    contents: Mapping[str, Callable[[tuple[int, ...]], np.ndarray]] = field(default_factory=dict)
 
 
 GENERIC_RULES: dict[str, Rule] = {
@@ -385,12 +392,9 @@ def _verify_engine(inst: Instruction, target: Target) -> None:
                     ap.space is not PSUM, "ISA-8", f"{spec.name} is in psum, and gpsimd would run this",
                     argument=spec.name, fix=f"copy {spec.name} to sbuf",
                 )
-    inst.require(
-        False, "ISA-5",
-        f"{'no engine' if asked is Engine.UNKNOWN else f'engine {asked.name.lower()}'} runs this; "
-        f"{', '.join(e.name.lower() for e in legal) or 'none'} can",
-        argument="engine",
-    )
+    can = ", ".join(e.name.lower() for e in legal) or "none"
+    who = "no engine runs this" if asked is Engine.UNKNOWN else f"engine {asked.name.lower()} does not run this; {can} can"
+    inst.require(False, "ISA-5", who, argument="engine")
 
 
 def _verify_elementwise(inst: Instruction) -> None:

@@ -18,8 +18,11 @@ from ranvier.isa.vector_common import (
     in_psum,
     innermost_contiguous,
     is_16bit,
+    require_binary,
+    require_float32,
     require_integers,
     require_ops,
+    shown,
     two_input_time_facts,
 )
 from ranvier.target.spec import Engine, Target
@@ -250,16 +253,15 @@ class TensorScalar(Instruction):
         pairs = (("op0", self.op0, "operand0", self.operand0), ("op1", self.op1, "operand1", self.operand1))
         for op_name, op, name, operand in pairs:
             complete = operand is not None if op is not None and not op.unary else _unused(operand)
-            self.require(complete, "TS-1", f"{op_name} is {op} and {name} is {_shown(operand)}", argument=name)
+            self.require(complete, "TS-1", f"{op_name} is {op} and {name} is {shown(operand)}", argument=name)
         if self.op1 is not None:
             mixed = self.op0.is_bitwise != self.op1.is_bitwise
             self.require(not mixed, "TS-2", f"op0 is {self.op0}, op1 is {self.op1}", argument="op1")
             first_only = self.op1.feature == "unary_tensor_scalar"
             self.require(not first_only, "TS-5", f"op1 is {self.op1}", argument="op1")
         require_integers(self, "TS-3", self.op0, self.op1)
-        for name, operand in (("operand0", self.operand0), ("operand1", self.operand1)):
-            legal = self.op0.is_bitwise or not isinstance(operand, AccessPattern) or operand.dtype is dt.float32
-            self.require(legal, "TS-4", f"{name} is {_shown(operand)}", argument=name)
+        if not self.op0.is_bitwise:
+            require_float32(self, "TS-4", "operand0", "operand1")
 
     @property
     def arithmetic(self) -> str:
@@ -297,10 +299,6 @@ class TensorScalar(Instruction):
         extra = (v.scalar_operand_overhead_cycles,) if from_memory else ()
         speedup = copy_speedup(target, self.dst, self.data)
         return vector_time(target, self.reads(), [self.dst], count, v.cycles_per_element, speedup=speedup, extra=extra)
-
-
-def _shown(operand: Any) -> str:
-    return f"a {operand.dtype} tensor of shape {operand.shape}" if isinstance(operand, AccessPattern) else repr(operand)
 
 
 @instruction(
@@ -355,11 +353,8 @@ class ScalarTensorTensor(Instruction):
         require_ops(self, target, self.op0, self.op1)
         both = in_psum(self.data) and in_psum(self.operand1)
         self.require(not both, "STT-1", "data and operand1 are in psum", argument="operand1")
-        for name, op in (("op0", self.op0), ("op1", self.op1)):
-            legal = not op.unary and not op.is_bitwise and "vector" in op.engines
-            self.require(legal, "STT-2", f"{name} is {op}", argument=name)
-        legal = not isinstance(self.operand0, AccessPattern) or self.operand0.dtype is dt.float32
-        self.require(legal, "STT-3", f"operand0 is {_shown(self.operand0)}", argument="operand0")
+        require_binary(self, "STT-2", op0=self.op0, op1=self.op1)
+        require_float32(self, "STT-3", "operand0")
 
     def semantics(self, data: np.ndarray, operand0: Any, operand1: np.ndarray) -> np.ndarray:
         return self.op1.apply(self.op0.apply(data, operand0, self.reverse0), operand1, self.reverse1)

@@ -6,8 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from ranvier import dtypes as dt
 from ranvier.isa.access import AccessPattern, Space
 from ranvier.isa.alu import AluOp
+from ranvier.isa.enums import ReduceCmd
 from ranvier.isa.record import Example, Instruction
 from ranvier.target.spec import Engine, Fact, Target
 
@@ -33,6 +37,10 @@ def _tile(tile: Callable[..., Any], text: str) -> Any:
     if start is not None:
         args.append(slice(int(start), int(stop), int(step) if step else None))
     return tile(*args)
+
+
+def shown(operand: Any) -> str:
+    return f"a {operand.dtype} tensor of shape {operand.shape}" if isinstance(operand, AccessPattern) else repr(operand)
 
 
 def in_psum(*operands: Any) -> bool:
@@ -113,3 +121,51 @@ def two_input_time_facts(target: Target, data1: AccessPattern, data2: AccessPatt
     if in_psum(data1, data2):
         return target.vector.two_input_mixed_cycles_per_element, None
     return target.vector.two_input_cycles_per_element, target.vector.two_input_16bit_speedup if fast else None
+
+
+REDUCE_STATE = "vector.reduce"
+"""The accumulators of the vector engine: instructions that reduce share them, one float32 per partition."""
+
+
+def flat(values: np.ndarray) -> np.ndarray:
+    """All free elements of each partition in a row."""
+    return values.reshape(values.shape[0], -1)
+
+
+def accumulated(cmd: ReduceCmd, op: AluOp, registers: np.ndarray, values: np.ndarray, start: Any = None) -> np.ndarray:
+    """What the accumulators hold after `cmd` with the results `values`. `idle` may change them, so they become NaN."""
+    if not cmd.reduces:
+        return np.full_like(registers, np.nan if cmd is ReduceCmd.idle else op.identity)
+    partial = op.reduce(flat(values), (1,))
+    if cmd is ReduceCmd.reset_reduce:
+        return partial
+    return op(registers if cmd is ReduceCmd.reduce else start, partial)
+
+
+def require_accumulation(
+    inst: Instruction, rule: str, cmd: ReduceCmd, result: AccessPattern | None, start: Any = None,
+    commands: Sequence[ReduceCmd] = tuple(ReduceCmd),
+) -> None:
+    """The command is one of `commands`, a start value comes with load_reduce only, and nothing reads idle accumulators."""
+    known = ", ".join(c.name for c in commands)
+    inst.require(cmd in commands, rule, f"reduce_cmd is {cmd.name}; it can be {known}", argument="reduce_cmd")
+    legal = result is None or cmd is not ReduceCmd.idle
+    inst.require(legal, rule, "reduce_res is written although reduce_cmd is idle", argument="reduce_res")
+    if ReduceCmd.load_reduce in commands:
+        legal = (cmd is ReduceCmd.load_reduce) == (start is not None)
+        inst.require(legal, rule, f"reduce_cmd is {cmd.name} and the start value is {shown(start)}", argument="reduce_cmd")
+
+
+def require_float32(inst: Instruction, rule: str, *names: str) -> None:
+    """Operands with one value per partition are float32."""
+    for name in names:
+        operand = getattr(inst, name)
+        legal = not isinstance(operand, AccessPattern) or operand.dtype is dt.float32
+        inst.require(legal, rule, f"{name} is {shown(operand)}", argument=name)
+
+
+def require_binary(inst: Instruction, rule: str, **ops: AluOp) -> None:
+    """Operations are arithmetic of the vector engine, with two operands."""
+    for name, op in ops.items():
+        legal = not op.unary and not op.is_bitwise and "vector" in op.engines
+        inst.require(legal, rule, f"{name} is {op}", argument=name)
