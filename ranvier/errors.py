@@ -199,6 +199,10 @@ _add("E0403", Kind.UNDEFINED, "a dynamic index is out of bounds",
 _add("E0404", Kind.UNDEFINED, "the engines wait for each other forever",
      "Each engine waits for a semaphore that only another waiting engine would signal. The message shows who waits for what.",
      "")
+_add("E0405", Kind.UNDEFINED, "an operand has contents for which the instruction has no defined result",
+     """The instruction defines its result only for certain contents of this operand. A transpose on the tensor engine, for
+     example, moves data by a matrix with a single one in each column.""",
+     "see the instruction's documentation for the contents it takes")
 
 # E05: compiler resources ----------------------------------------------------------------------------------------------
 _add("E0501", Kind.USER, "the program needs more on-chip memory than there is",
@@ -229,6 +233,9 @@ _add("E0606", Kind.USER, "a stage of the compiler disagrees with the reference",
 _add("E0607", Kind.USER, "the model could not be exported",
      "torch.export could not trace the model; its own message follows.",
      "make the model exportable: no data-dependent Python control flow, tensors as inputs")
+_add("E0608", Kind.USER, "an index in the data reaches outside its tensor",
+     "Look-ups (embeddings, gather, scatter) take indices from 0 to the extent of the axis minus one.",
+     "check the indices (for an embedding: token ids below the size of the vocabulary)")
 
 # E07: artifacts and caches --------------------------------------------------------------------------------------------
 _add("E0701", Kind.USER, "the file is not a ranvier artifact",
@@ -237,6 +244,10 @@ _add("E0702", Kind.USER, "the artifact was written by a newer version",
      "The format version of the file is higher than this version reads.", "upgrade ranvier")
 _add("E0703", Kind.USER, "the artifact is damaged or cut short",
      "Sizes or checksums in the file do not agree with its contents.", "copy or save it again")
+_add("E0704", Kind.UNSUPPORTED, "a model with inputs or outputs that an artifact cannot describe",
+     """A saved program is called without the framework it comes from. Its inputs and outputs are tensors, numbers, strings
+     and None in tuples, lists, dictionaries and dataclasses.""",
+     "wrap the model in a module that takes and returns such values")
 
 # E08: settings, targets, command line ---------------------------------------------------------------------------------
 _add("E0801", Kind.USER, "no target has this name",

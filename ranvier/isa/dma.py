@@ -217,15 +217,16 @@ class DmaTranspose(Instruction):
         self.require(self.priority is None or (target.has("dma_priority") and self.priority in _PRIORITIES), "DT-8", f"priority is {self.priority} on {target.title}", argument="priority")
 
     def _check_hwdge(self) -> None:
-        shape, size = self.src.shape, self.src.dtype.itemsize
-        rows = shape[0] == _BLOCK_ROWS if len(shape) == 2 else shape[0] in _HWDGE_ROWS and (shape[0] * shape[-2]) % _BLOCK_ROWS == 0
+        shape, size, rank = self.src.shape, self.src.dtype.itemsize, len(self.src.shape)
+        rows = shape[0] == _BLOCK_ROWS if rank == 2 else shape[0] in _HWDGE_ROWS and (shape[0] * shape[-2]) % _BLOCK_ROWS == 0
         self.require(rows and shape[-1] <= _LAST_MAX and size == 2, "DT-5", f"src has shape {shape} and elements of {size} bytes", argument="src")
 
     def _check_indirect(self, target: Target) -> None:
         assert self.src.index is not None
         shape, size, index = self.src.shape, self.src.dtype.itemsize, self.src.index.ap
         self.require(target.has("swdge_indirect"), "DT-9", f"src is indirect on {target.title}", argument="src")
-        flat = len(shape) < 4 or 1 in shape[1:3]
+        rank = len(shape)
+        flat = rank < 4 or 1 in shape[1:3]
         legal = self.src.space is HBM and size == 2 and shape[0] % _BLOCK_ROWS == 0 and shape[-1] <= _LAST_MAX and flat
         self.require(legal, "DT-6", f"src has shape {shape} and elements of {size} bytes in {self.src.space.value}", argument="src")
         count = index.partitions
