@@ -66,7 +66,7 @@ class Attention(Composite):
 
     def decompose(self, b: GraphBuilder, *values: Value) -> Value:
         q, k, v, *mask = wide(b, *values)
-        batch, heads, queries, _ = q.shape
+        _, heads, queries, _ = q.shape
         keys = k.shape[2]
         k, v = (_repeat_heads(b, x, heads) for x in (k, v))
         scores = b.mul(b.matmul(q, b.transpose(k, (0, 1, 3, 2))), self.scale)
@@ -97,7 +97,8 @@ def _repeat_heads(b: GraphBuilder, x: Value, heads: int) -> Value:
     batch, kv_heads, rows, depth = x.shape
     if kv_heads == heads:
         return x
-    spread = b.broadcast(b.reshape(x, (batch, kv_heads, 1, rows, depth)), (batch, kv_heads, heads // kv_heads, rows, depth))
+    column = b.reshape(x, (batch, kv_heads, 1, rows, depth))
+    spread = b.broadcast(column, (batch, kv_heads, heads // kv_heads, rows, depth))
     return b.reshape(spread, (batch, heads, rows, depth))
 
 

@@ -56,8 +56,8 @@ class GraphBuilder:
         array = np.array(array, order="C")
         kind = TensorType(array.shape, dtypes.dtype(array.dtype))
         if array.nbytes > CONSTANT_LIMIT_BYTES:
-            raise error("E0601", f"a constant of type {kind} has {array.nbytes} bytes; at most {CONSTANT_LIMIT_BYTES} are "
-                        "part of a graph", fix="pass larger arrays as parameters", where=capture())
+            raise error("E0601", f"a constant of type {kind} has {array.nbytes} bytes; the limit is "
+                        f"{CONSTANT_LIMIT_BYTES}", fix="pass larger arrays as parameters", where=capture())
         array.flags.writeable = False
         value = Value(kind, name)
         self.constants.append(Constant(value, array))
@@ -236,7 +236,9 @@ class GraphBuilder:
         """`x` itself if it has that shape."""
         return x if tuple(shape) == x.shape else self.emit(movement.Broadcast(tuple(shape)), x)
 
-    def slice(self, x: Value, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None = None) -> Value:
+    def slice(
+        self, x: Value, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None = None
+    ) -> Value:
         steps = tuple(strides) if strides is not None else (1,) * x.type.rank
         return self.emit(movement.Slice(tuple(starts), tuple(limits), steps), x)
 
@@ -283,7 +285,8 @@ class GraphBuilder:
         return self.emit(composite.Silu(), x)
 
     def attention(
-        self, q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float | None = None, causal: bool = False
+        self, q: Value, k: Value, v: Value, mask: Value | None = None, *, scale: float | None = None,
+        causal: bool = False,
     ) -> Value:
         """`scale` None means 1 / sqrt(D)."""
         scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale

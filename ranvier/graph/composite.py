@@ -303,7 +303,8 @@ class Linear(Composite):
     def infer(self, x: TensorType, weight: TensorType, *bias: TensorType) -> tuple[TensorType, ...]:
         check_same_dtype(self, x, weight, *bias)
         check_float(self, x)
-        if x.rank < 1 or weight.rank != 2 or x.shape[-1] != weight.shape[1] or any(t.shape != weight.shape[:1] for t in bias):
+        fits = x.rank >= 1 and weight.rank == 2 and x.shape[-1] == weight.shape[1]
+        if not fits or any(t.shape != weight.shape[:1] for t in bias):
             raise self.reject("needs x[..., K], weight[N, K] and bias[N]", x, weight, *bias)
         return (x.with_shape((*x.shape[:-1], weight.shape[0])),)
 

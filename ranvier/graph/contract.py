@@ -17,7 +17,7 @@ Padding = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class MatMul(Op):
-    """x[..., M, K] times y[..., K, N], summed in float32 (float64 in float64); leading axes broadcast. Rank 2 or more."""
+    """x[..., M, K] times y[..., K, N], summed in float32 (float64 in float64); the leading axes broadcast."""
 
     arity = (2, 2)
     mnemonic_form = "matmul"
@@ -49,7 +49,7 @@ def _windows(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], dilati
 class Conv(Op):
     """Convolution (cross-correlation) over the spatial axes. Operands: x, weight, and optionally bias[O].
 
-    x is [N, C, *spatial]. The weight is [O, C/groups, *kernel]; of a transposed convolution it is [C, O/groups, *kernel].
+    x is [N, C, *spatial]. The weight is [O, C/groups, *kernel], of a transposed convolution [C, O/groups, *kernel].
     Transposed, each element of x adds the weight to a place of the result, `padding` is cut off the result, and
     `output_padding` is appended to it: extent (n-1)*stride - low - high + dilation*(k-1) + output_padding + 1.
     """
@@ -110,7 +110,8 @@ class Conv(Op):
     def _evaluate_transposed(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """As an ordinary convolution of x, spread out by the stride, with the mirrored weight."""
         rank = x.ndim - 2
-        spread = np.zeros((*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(x.shape[2:], self.stride, strict=True))), x.dtype)
+        extents = [(n - 1) * s + 1 for n, s in zip(x.shape[2:], self.stride, strict=True)]
+        spread = np.zeros((*x.shape[:2], *extents), x.dtype)
         spread[(slice(None), slice(None), *(slice(None, None, s) for s in self.stride))] = x
         for i in range(rank):
             reach = self.dilation[i] * (weight.shape[2 + i] - 1)

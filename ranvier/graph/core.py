@@ -304,5 +304,5 @@ class Graph:
 
 
 def op_key(op: Op) -> tuple:
-    """Class and attributes of `op` as a key in which 0.0 and -0.0, or 1 and 1.0, differ (as they do not under ``==``)."""
+    """Class and attributes of `op` as a key in which 0.0 and -0.0, or 1 and 1.0, differ (they do not under ``==``)."""
     return (type(op).__name__, *(repr(getattr(op, field.name)) for field in dataclasses.fields(op)))  # type: ignore[arg-type]

@@ -141,7 +141,7 @@ class Unary(_Family):
 
 @dataclass(frozen=True, slots=True)
 class Binary(_Family):
-    """`x kind y`, elementwise; kinds are the rows of `BINARY`. Integers wrap around; maximum and minimum pass NaN on."""
+    """`x kind y`, elementwise; kinds are the rows of `BINARY`. Integers wrap; maximum and minimum pass NaN on."""
 
     kind: str
     table = BINARY

@@ -18,7 +18,8 @@ def _check_bounds(op: Op, indices: np.ndarray, extent: int) -> None:
     bad = (indices < 0) | (indices >= extent)
     if np.any(bad):
         where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise error("E0608", f"{op.mnemonic}: index {int(indices[where])} at position {where} is not in 0..{extent - 1}")
+        index = int(indices[where])
+        raise error("E0608", f"{op.mnemonic}: index {index} at position {where} is not in 0..{extent - 1}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,9 @@ class Full(Op):
 
     def infer(self) -> tuple[TensorType, ...]:
         if not self.dtype.is_float:
-            low, high = (0, 1) if self.dtype is dtypes.bool_ else (np.iinfo(self.dtype.np).min, np.iinfo(self.dtype.np).max)
-            if not low <= self.value <= high or self.value != int(self.value):
+            info = np.iinfo(np.uint8 if self.dtype is dtypes.bool_ else self.dtype.np)
+            high = 1 if self.dtype is dtypes.bool_ else info.max
+            if not info.min <= self.value <= high or self.value != int(self.value):
                 raise self.reject(f"{self.value} is not a value of {self.dtype}")
         return (TensorType(self.shape, self.dtype),)
 
@@ -135,12 +137,12 @@ class ScatterAlong(Op):
     def evaluate(self, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:
         _check_bounds(self, indices, x.shape[self.axis])
         result = x.copy()
-        place = list(np.indices(indices.shape, sparse=True))
+        place: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
         place[self.axis] = indices
         if self.kind == "add":
             np.add.at(result, tuple(place), updates)
         else:
-            result[tuple(place)] = updates
+            result[tuple(place)] = updates  # type: ignore[index]
         return (result,)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:

@@ -112,7 +112,7 @@ class Pad(Op):
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         if not len(self.low) == len(self.high) == x.rank or min((*self.low, *self.high, 0)) < 0:
-            raise self.reject(f"needs two counts, not negative, for each of {x.rank} axes; has {self.low}, {self.high}", x)
+            raise self.reject(f"needs counts, not negative, for {x.rank} axes; has {self.low}, {self.high}", x)
         return (x.with_shape([lo + n + hi for lo, n, hi in zip(self.low, x.shape, self.high, strict=True)]),)
 
     def evaluate(self, x: np.ndarray) -> tuple[np.ndarray, ...]:

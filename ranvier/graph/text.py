@@ -298,7 +298,8 @@ class _Parser:
             if len(numbers) != value.type.elements:
                 self.index = at
                 raise self.wrong(f"{value.type.elements} elements")
-            array = np.array(numbers, np.float64 if value.dtype.is_float else np.int64).astype(target).reshape(value.shape)
+            held = np.array(numbers, np.float64 if value.dtype.is_float else np.int64)
+            array = held.astype(target).reshape(value.shape)
         array.flags.writeable = False
         return Constant(value, array)
 
