@@ -211,6 +211,8 @@ class Instruction:
     RULES: ClassVar[dict[str, Rule]] = {}
     EXAMPLES: ClassVar[tuple[Example, ...]] = ()
     SPECS: ClassVar[tuple[OperandSpec, ...]] = ()
+    SRC_NAMES: ClassVar[tuple[str, ...]] = ()
+    DST_NAMES: ClassVar[tuple[str, ...]] = ()
 
     # -- what a record defines ------------------------------------------------------------------------------------------
     def check(self, target: Target) -> None:
@@ -270,15 +272,17 @@ class Instruction:
 
     def reads(self) -> list[AccessPattern]:
         """Every access pattern that is read, indices of indirect operands included."""
-        found = [ap for _, ap in self.operands("src")]
-        written = [ap for _, ap in self.operands("dst")]
+        found = [ap for name in self.SRC_NAMES if isinstance(ap := getattr(self, name), AccessPattern)]
+        written = self.writes()
         if self.reads_dst:
             found += written
-        found += [ap.index.ap for ap in (*found, *written) if ap.index is not None]
+        for ap in (*found, *written):
+            if ap.index is not None:
+                found.append(ap.index.ap)
         return found
 
     def writes(self) -> list[AccessPattern]:
-        return [ap for _, ap in self.operands("dst")]
+        return [ap for name in self.DST_NAMES if isinstance(ap := getattr(self, name), AccessPattern)]
 
     def states(self) -> tuple[str, ...]:
         """Names of the hidden state this instruction reads and writes."""
@@ -322,6 +326,8 @@ def instruction(
         made.MNEMONIC = made.__dict__.get("MNEMONIC", mnemonic)
         made.ENGINES, made.SOURCE, made.COST_SOURCE = engines, source, cost_source
         made.FEATURE, made.ELEMENTWISE, made.IS_DMA, made.SPECS = feature, elementwise, dma, tuple(specs)
+        made.SRC_NAMES = tuple(spec.name for spec in specs if spec.role == "src")
+        made.DST_NAMES = tuple(spec.name for spec in specs if spec.role == "dst")
         _complete(made)
         REGISTRY[made.MNEMONIC] = made
         return made
