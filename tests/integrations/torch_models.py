@@ -34,8 +34,8 @@ class ResNet18(nn.Module):
 
     def __init__(self, width: int = 8, classes: int = 10):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-                                  nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width),
+                                  nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
         layers: list[nn.Module] = []
         for i, stride in enumerate((1, 2, 2, 2)):
             channels_in, channels = width * 2 ** max(0, i - 1), width * 2**i
@@ -49,13 +49,13 @@ class ResNet18(nn.Module):
 
 
 class UNetBlock(nn.Module):
-    """A diffusion block: group norm, time embedding, self and cross attention, GEGLU, nearest upsampling, transposed conv."""
+    """A diffusion block: group norm, time embedding, self and cross attention, GEGLU, upsampling twice."""
 
     def __init__(self, channels: int = 16, context: int = 12, heads: int = 2):
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.GroupNorm(4, channels), nn.GroupNorm(4, channels)
-        self.conv1, self.conv2 = nn.Conv2d(channels, channels, 3, padding=1), nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv1, self.conv2 = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
         self.time = nn.Sequential(nn.SiLU(), nn.Linear(8, channels))
         self.norm3, self.norm4, self.norm5 = (nn.LayerNorm(channels) for _ in range(3))
         self.qkv = nn.Linear(channels, 3 * channels, bias=False)

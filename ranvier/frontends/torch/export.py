@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._decomp import global_decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
 
 from ranvier.errors import RanvierError, error
 from ranvier.frontends.torch.places import place_of_exception
@@ -99,7 +101,7 @@ def mutations_are_local(graph: fx.Graph) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _decompositions(supported: frozenset[str]) -> dict:
-    table = torch._decomp.global_decomposition_table["post_autograd"]
+    table = global_decomposition_table["post_autograd"]
     return {op: f for op, f in table.items() if str(op) not in supported}
 
 
@@ -115,8 +117,8 @@ def decomposed(node: fx.Node, supported: frozenset[str]) -> fx.GraphModule | Non
 
     def call(*tensors):
         given = dict(zip(operand_nodes(node), tensors, strict=True))
-        args = fx.node.map_arg(node.args, lambda n: given[n])
-        kwargs = fx.node.map_arg(node.kwargs, lambda n: given[n])
+        args = map_arg(node.args, lambda n: given[n])
+        kwargs = map_arg(node.kwargs, lambda n: given[n])
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
     with torch.no_grad(), mode:

@@ -12,6 +12,7 @@ import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.fx.node import map_arg
 
 from ranvier.dtypes import DType
 from ranvier.errors import RanvierError, error
@@ -146,7 +147,7 @@ class _Scope:
 
     def resolve(self, arguments: Any) -> Any:
         """`arguments` of a node with values in place of nodes."""
-        return fx.node.map_arg(arguments, self.__getitem__)
+        return map_arg(arguments, self.__getitem__)
 
 
 class Importer:

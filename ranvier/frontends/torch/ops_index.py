@@ -151,33 +151,28 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
 def gather(ctx: Context, x: Value, dim: int, index: Value) -> Value:
     if not rank(x):
         return x
-    axis = axis_of(x, dim)
-    for a, size in enumerate(index.type.shape):  # torch reads only the part of x that the index covers
-        if a != axis:
-            x = ctx.slice(x, a, 0, size)
-    return ctx.emit(g.TakeAlong(axis), x, index)
+    return ctx.emit(g.TakeAlong(axis_of(x, dim)), x, index)
 
 
-def _covers(x: Value, index: Value, axis: int) -> None:
-    for a, (size, covered) in enumerate(zip(x.type.shape, index.type.shape, strict=True)):
-        if a != axis and size != covered:
-            raise Refused(f"with an index that covers {covered} of {size} places of axis {a}")
+def _scatter(ctx: Context, kind: str, x: Value, dim: int, index: Value, src: Value) -> Value:
+    for a, size in enumerate(index.type.shape):  # torch reads only the part of src that the index covers
+        src = ctx.slice(src, a, 0, size)
+    return ctx.emit(g.ScatterAlong(axis_of(x, dim), kind), x, index, src)
 
 
 @rule("scatter.src")
 def scatter(ctx: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
-    axis = axis_of(x, dim)
-    _covers(x, index, axis)
-    for a, size in enumerate(index.type.shape):
-        src = ctx.slice(src, a, 0, size)
-    return ctx.emit(g.ScatterAlong(axis), x, index, src)
+    return _scatter(ctx, "set", x, dim, index, src)
+
+
+@rule("scatter_add.default")
+def scatter_add(ctx: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
+    return _scatter(ctx, "add", x, dim, index, src)
 
 
 @rule("scatter.value")
 def scatter_value(ctx: Context, x: Value, dim: int, index: Value, value: float | int) -> Value:
-    axis = axis_of(x, dim)
-    _covers(x, index, axis)
-    return ctx.emit(g.ScatterAlong(axis), x, index, ctx.emit(g.Full(index.type.shape, value, x.type.dtype)))
+    return _scatter(ctx, "set", x, dim, index, ctx.emit(g.Full(index.type.shape, value, x.type.dtype)))
 
 
 @rule("index_put.default", "_unsafe_index_put.default", note="one boolean mask and a single value")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ranvier import dtypes
 from ranvier import graph as g
 from ranvier.frontends.torch.ops_index import resample
 from ranvier.frontends.torch.rules import Context, Refused, RuleTable, Unavailable, axis_of, rank
@@ -91,7 +92,7 @@ def convolution(ctx: Context, input: Value, weight: Value, bias: Value | None = 
         pads = ((0, 0),) * spatial
     else:
         pads = tuple((n, n) for n in _spread(padding, spatial))
-    op = g.Conv(stride, pads, dilation, groups, transposed, extra if transposed else (0,) * spatial)
+    op = g.Conv(stride, pads, dilation, groups, transposed, extra if transposed else ())
     operands = (_batched(ctx, input, spatial), weight) + (() if bias is None else (bias,))
     return ctx.reshape(ctx.emit(op, *operands), ctx.shape)
 
@@ -102,20 +103,19 @@ def conv_transpose(ctx: Context, input: Value, weight: Value, bias: Value | None
     return convolution(ctx, input, weight, bias, stride, padding, dilation, groups, True, output_padding)
 
 
-def _pool(ctx: Context, kind: str, x: Value, spatial: int, kernel_size, stride, padding, ceil_mode: bool,
-          count_include_pad: bool = True) -> Value:
+def _pool(ctx: Context, kind: str, x: Value, spatial: int, kernel_size, stride, padding, ceil_mode: bool = False,
+          count_include_pad: bool = True, dilation=1) -> Value:
     kernel = _spread(kernel_size, spatial)
     stride = _spread(stride, spatial) if stride else kernel
     pads = _spread(padding, spatial)
-    op = g.Pool(kind, kernel, stride, tuple((n, n) for n in pads), ceil_mode, count_include_pad)
+    op = g.Pool(kind, kernel, stride, tuple((n, n) for n in pads), ceil_mode, count_include_pad,
+                _spread(dilation, spatial))
     return ctx.reshape(ctx.emit(op, _batched(ctx, x, spatial)), ctx.shape)
 
 
 def _max_pool(spatial: int):
     def apply(ctx: Context, x: Value, kernel_size, stride=(), padding=0, dilation=1, ceil_mode: bool = False):
-        if any(d != 1 for d in _spread(dilation, spatial)):
-            raise Refused(f"with dilation={dilation}")
-        pooled = _pool(ctx, "max", x, spatial, kernel_size, stride, padding, ceil_mode)
+        pooled = _pool(ctx, "max", x, spatial, kernel_size, stride, padding, ceil_mode, dilation=dilation)
         several = isinstance(ctx.result, list | tuple)
         return (pooled, Unavailable("(the indices of the maxima) is not computed")) if several else pooled
 
@@ -145,7 +145,7 @@ def adaptive_avg_pool(ctx: Context, x: Value, output_size) -> Value:
         return ctx.emit(g.Reduce("mean", tuple(range(first, rank(x))), True), x)
     if all(size % out == 0 for size, out in zip(sizes, outs, strict=True)):
         kernel = tuple(size // out for size, out in zip(sizes, outs, strict=True))
-        return _pool(ctx, "avg", x, spatial, kernel, kernel, 0, False)
+        return _pool(ctx, "avg", x, spatial, kernel, kernel, 0)
     for axis, (size, out) in enumerate(zip(sizes, outs, strict=True), start=first):
         weights = np.zeros((size, out))
         for i in range(out):
@@ -162,11 +162,19 @@ def adaptive_max_pool(ctx: Context, x: Value, output_size) -> tuple[Value, Unava
     if any(size % out for size, out in zip(sizes, outs, strict=True)):
         raise Refused(f"from {sizes} to {outs}: the sizes must divide")
     kernel = tuple(size // out for size, out in zip(sizes, outs, strict=True))
-    pooled = _pool(ctx, "max", x, spatial, kernel, kernel, 0, False)
+    pooled = _pool(ctx, "max", x, spatial, kernel, kernel, 0)
     return pooled, Unavailable("(the indices of the maxima) is not computed")
 
 
 # Normalization -------------------------------------------------------------------------------------------------------
+
+
+def _normalized(ctx: Context, op: g.Op, x: Value, *affine: Value) -> Value:
+    """`op` on `x`; where weights have another dtype (float32 beside bfloat16) all of it in float32."""
+    if all(v.type.dtype is x.type.dtype for v in affine):
+        return ctx.emit(op, x, *affine)
+    wide = (ctx.cast(v, dtypes.float32) for v in (x, *affine))
+    return ctx.cast(ctx.emit(op, *wide), x.type.dtype)
 
 
 @rule("batch_norm.default", "_native_batch_norm_legit_no_training.default", "native_batch_norm.default",
@@ -179,7 +187,7 @@ def batch_norm(ctx: Context, input: Value, weight: Value | None, bias: Value | N
     channels = (input.type.shape[1],)
     weight = weight if weight is not None else ctx.emit(g.Full(channels, 1, dtype))
     bias = bias if bias is not None else ctx.emit(g.Full(channels, 0, dtype))
-    result = ctx.emit(g.BatchNorm(eps), input, weight, bias, running_mean, running_var)
+    result = _normalized(ctx, g.BatchNorm(eps), input, weight, bias, running_mean, running_var)
     if not isinstance(ctx.result, list | tuple):
         return result
     return (result, *(_BACKWARD_ONLY for _ in ctx.result[1:]))
@@ -190,7 +198,7 @@ def layer_norm(ctx: Context, input: Value, normalized_shape: Sequence[int], weig
                bias: Value | None = None, eps: float = 1e-5):
     axes = tuple(range(rank(input) - len(normalized_shape), rank(input)))
     op = g.LayerNorm(axes, eps, has_weight=weight is not None, has_bias=bias is not None)
-    result = ctx.emit(op, input, *(v for v in (weight, bias) if v is not None))
+    result = _normalized(ctx, op, input, *(v for v in (weight, bias) if v is not None))
     return (result, _BACKWARD_ONLY, _BACKWARD_ONLY) if isinstance(ctx.result, list | tuple) else result
 
 
@@ -201,17 +209,18 @@ def rms_norm(ctx: Context, input: Value, normalized_shape: Sequence[int], weight
     if eps is None:
         eps = torch.finfo(to_torch_dtype(input.type.dtype)).eps
     flat = ctx.reshape(input, (*input.type.shape[: rank(input) - len(normalized_shape)], size))
-    if weight is None:
-        weight = ctx.emit(g.Full((size,), 1, input.type.dtype))
-    result = ctx.reshape(ctx.emit(g.RmsNorm(eps), flat, ctx.reshape(weight, (size,))), input.type.shape)
+    affine = () if weight is None else (ctx.reshape(weight, (size,)),)
+    result = ctx.reshape(_normalized(ctx, g.RmsNorm(eps), flat, *affine), input.type.shape)
     return (result, _BACKWARD_ONLY) if isinstance(ctx.result, list | tuple) else result
 
 
 def _group_norm(ctx: Context, x: Value, groups: int, weight: Value | None, bias: Value | None, eps: float) -> Value:
     channels = (x.type.shape[1],)
+    if weight is None and bias is None:
+        return ctx.emit(g.GroupNorm(groups, eps), x)
     weight = weight if weight is not None else ctx.emit(g.Full(channels, 1, x.type.dtype))
     bias = bias if bias is not None else ctx.emit(g.Full(channels, 0, x.type.dtype))
-    return ctx.emit(g.GroupNorm(groups, eps), x, weight, bias)
+    return _normalized(ctx, g.GroupNorm(groups, eps), x, weight, bias)
 
 
 @rule("group_norm.default")
@@ -237,7 +246,7 @@ def instance_norm(ctx: Context, input: Value, weight: Value | None, bias: Value 
 # Softmax and attention -----------------------------------------------------------------------------------------------
 
 
-@rule("softmax.int", "_softmax.default", "_safe_softmax.default", "special_softmax.int")
+@rule("softmax.int", "_softmax.default", "_safe_softmax.default")
 def softmax(ctx: Context, x: Value, dim: int, dtype=None, half_to_float: bool = False) -> Value:
     return ctx.emit(g.Softmax(axis_of(x, dim)), ctx.cast(x, ctx.dtype))
 
@@ -248,7 +257,7 @@ def log_softmax(ctx: Context, x: Value, dim: int, dtype=None, half_to_float: boo
 
 
 @rule("scaled_dot_product_attention.default", "_scaled_dot_product_flash_attention_for_cpu.default",
-      "_scaled_dot_product_attention_math.default", "_scaled_dot_product_attention_math_for_mps.default")
+      "_scaled_dot_product_attention_math.default")
 def attention(ctx: Context, query: Value, key: Value, value: Value, attn_mask: Value | None = None,
               dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
               dropout_mask: Value | None = None):

@@ -51,7 +51,7 @@ def _with_index(kind: str):
         if rank(x) == 0:
             return x, ctx.emit(g.Full((), 0, dtypes.int64))
         index = ctx.emit(g.ArgReduce(f"arg{kind}", axis_of(x, dim), keepdim), x)
-        return _reduce(ctx, kind, x, dim, keepdim), ctx.cast(index, dtypes.int64)
+        return _reduce(ctx, kind, x, dim, keepdim), index
 
     return apply
 
@@ -60,8 +60,8 @@ def _arg(kind: str):
     def apply(ctx: Context, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
         if dim is None:
             flat = ctx.reshape(x, (math.prod(x.type.shape),))
-            return ctx.reshape(ctx.cast(ctx.emit(g.ArgReduce(kind, 0, False), flat), ctx.dtype), ctx.shape)
-        return ctx.cast(ctx.emit(g.ArgReduce(kind, axis_of(x, dim), keepdim), x), ctx.dtype)
+            return ctx.reshape(ctx.emit(g.ArgReduce(kind, 0, False), flat), ctx.shape)
+        return ctx.emit(g.ArgReduce(kind, axis_of(x, dim), keepdim), x)
 
     return apply
 
@@ -149,21 +149,14 @@ def cumsum(ctx: Context, x: Value, dim: int, dtype=None) -> Value:
     return ctx.emit(g.CumSum(axis_of(x, dim)), x) if rank(x) else x
 
 
-@rule("topk.default", note="equal values may come in another order than on the host")
+@rule("topk.default", note="of equal values the first is taken")
 def topk(ctx: Context, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True):
-    axis = axis_of(x, dim)
-    if largest:
-        values, indices = ctx.emit(g.TopK(k, axis), x)
-    else:
-        values, indices = ctx.emit(g.Sort(axis, False), x)
-        values, indices = ctx.slice(values, axis, 0, k), ctx.slice(indices, axis, 0, k)
-    return values, ctx.cast(indices, dtypes.int64)
+    return ctx.emit(g.TopK(k, axis_of(x, dim), largest), x)
 
 
 @rule("sort.default", "sort.stable", note="always stable")
 def sort(ctx: Context, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None):
-    values, indices = ctx.emit(g.Sort(axis_of(x, dim), descending), x)
-    return values, ctx.cast(indices, dtypes.int64)
+    return ctx.emit(g.Sort(axis_of(x, dim), descending), x)
 
 
 @rule("argsort.default", "argsort.stable", note="always stable")

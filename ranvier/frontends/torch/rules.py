@@ -57,10 +57,6 @@ class Rule:
         return tuple(f"{n}({self.kind})" if n in ("Unary", "Binary", "Compare", "Reduce") and self.kind else n
                      for n in names)
 
-    def plan(self, schema: torch.FunctionSchema) -> tuple[tuple[str, str | None, Any, bool], ...]:
-        """For each argument of `schema`: its name, the rule's name for it (None: not taken), default, keyword only."""
-        return _plan(self.function, schema)
-
 
 class RuleTable:
     """The rules of one family of operators, filled by decorators."""
@@ -86,10 +82,11 @@ class RuleTable:
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(function: Callable, schema: torch.FunctionSchema) -> tuple[tuple[str, str | None, Any, bool], ...]:
+def _plan(function: Callable, target: torch._ops.OpOverload) -> tuple[tuple[str, str | None, Any, bool], ...]:
+    """For each argument of `target`: its name, the rule's name for it (None: not taken), default, keyword only."""
     takes = inspect.signature(function).parameters
     plan = []
-    for argument in schema.arguments:
+    for argument in target._schema.arguments:
         ours = "x" if argument.name == "self" else argument.name
         plan.append((argument.name, ours if ours in takes else None, argument.default_value, argument.kwarg_only))
     return tuple(plan)
@@ -99,7 +96,7 @@ def bind(rule: Rule, target: torch._ops.OpOverload, args: Sequence, kwargs: dict
     """The keywords to call `rule` with for ``target(*args, **kwargs)``. Raises `Refused` for an argument it ignores."""
     bound: dict[str, Any] = {}
     position = 0
-    for name, ours, default, keyword_only in rule.plan(target._schema):
+    for name, ours, default, keyword_only in _plan(rule.function, target):
         if not keyword_only and position < len(args):
             value = args[position]
             position += 1
