@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.record import Cost, DmaWork, Instruction
@@ -11,31 +11,32 @@ from ranvier.target.spec import Engine, Target
 
 
 class CostTable:
-    """`cost` of instructions on one target.
+    """`cost` of instructions on one engine of a target.
 
-    A cost depends on the operands' memories, dtypes, shapes and strides and on the attributes, not on which buffers they
-    name or where in them they begin; instructions that agree in all that share one computation.
+    A cost depends on the operands' memories, dtypes, shapes and strides and on the attributes, not on which buffers
+    they name or where in them they begin; instructions that agree in all that share one computation.
     """
 
-    def __init__(self, target: Target):
-        self.target = target
+    def __init__(self, target: Target, engine: Engine):
+        self.target, self.engine = target, engine
         self._known: dict[tuple, Cost] = {}
 
-    def cost(self, inst: Instruction, engine: Engine) -> Cost:
-        key = [type(inst), engine.value]
+    def cost(self, inst: Instruction) -> Cost:
+        key: list[object] = [type(inst)]
         for name in _field_names(type(inst)):
             value = getattr(inst, name)
-            if isinstance(value, AccessPattern):
-                key += (value.buffer.space.value, value.dtype.name, value.pattern, value.index is None)
+            if type(value) is AccessPattern:
+                # Members of an enumeration hash in Python code; the memories exist once, so their ids will do.
+                key += (id(value.buffer.space), value.dtype, value.pattern, value.index is None)
             else:
                 key.append(value)
         found = self._known.get(made := tuple(key))
         if found is None:
-            found = self._known[made] = inst.cost(self.target, engine)
+            found = self._known[made] = inst.cost(self.target, self.engine)
         return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def _field_names(cls: type[Instruction]) -> tuple[str, ...]:
     return tuple(spec.name for spec in cls.SPECS if spec.role != "state")
 

@@ -18,19 +18,21 @@ Not modelled: throttling of the tensor engine, instruction fetch, DMA arbitratio
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from ranvier.errors import error
 from ranvier.ir.program import Program, Slot
-from ranvier.isa.access import AccessPattern, Space
+from ranvier.isa.access import AccessPattern
 from ranvier.isa.record import Cost, Instruction
 from ranvier.sim.costs import CostTable, DmaTimes
 from ranvier.sim.order import execution_order
+from ranvier.sim.ports import Ports
 from ranvier.sim.trace import Columns, Kind, Reason, Timeline
 from ranvier.target.fact import Confidence
 from ranvier.target.spec import Engine, Target
 
-_SIGNAL, _STEP, _LAUNCH = 0, 1, 2
+_SIGNAL, _STEP, _LAUNCH = 0, 1, 2  # at equal times signals come first
 _WITH_DEPENDENCIES = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
 
 
@@ -44,14 +46,38 @@ def simulate(program: Program, target: Target) -> Timeline:
 class _Lane:
     """An engine: its stream, where it is in it, and what it still has under way."""
 
-    __slots__ = ("at", "done", "engine", "free", "last", "recent", "slots", "tracks_writes")
+    __slots__ = ("at", "cost", "costs", "done", "engine", "first_slot", "free", "last", "needs", "reads", "recent", "slots",
+                 "track", "writes")  # fmt: skip
 
-    def __init__(self, engine: Engine, slots: tuple[Slot, ...]):
-        self.engine, self.slots = engine, slots
+    def __init__(self, track: int, engine: Engine, slots: tuple[Slot, ...], first_slot: int, target: Target):
+        self.track, self.engine, self.slots, self.first_slot = track, engine, slots, first_slot
+        self.costs = CostTable(target, engine)
         self.at, self.free, self.done = 0, 0.0, 0.0
         self.last = -1  # the event before
-        self.tracks_writes = engine in _WITH_DEPENDENCIES
         self.recent: list[tuple[float, list[AccessPattern], int]] = []  # results not yet visible: (when, what, event)
+        self.cost: Cost | None = None  # of the next slot, once it was looked at; and what else it needs:
+        self.reads: list[AccessPattern] = []
+        self.writes: list[AccessPattern] = []
+        self.needs: Sequence[int] = ()
+
+    def look(self, inst: Instruction, ports: Ports) -> Cost:
+        """Find out what the next slot, `inst`, needs."""
+        cost = self.cost = self.costs.cost(inst)
+        if self.engine in _WITH_DEPENDENCIES and cost.dma is None:
+            self.reads, self.writes = inst.reads(), inst.writes()
+            self.needs = ports.needs(self.engine, (*self.reads, *self.writes))
+        else:
+            self.reads, self.writes, self.needs = [], [], ()
+        return cost
+
+    def visible(self, start: float) -> tuple[float, int]:
+        """When the results of this engine that the next slot reads are visible, and the event that wrote the last."""
+        when, event = 0.0, -1
+        self.recent = [entry for entry in self.recent if entry[0] > start]
+        for done, writes, writer in self.recent:
+            if done > when and any(w.overlaps(r) for w in writes for r in self.reads):
+                when, event = done, writer
+        return when, event
 
 
 class _Semaphore:
@@ -64,90 +90,84 @@ class _Semaphore:
         self.values: list[int] = []
         self.times: list[float] = []
         self.events: list[int] = []
-        self.waiting: list[tuple[int, int]] = []
+        self.waiting: list[tuple[int, _Lane]] = []
 
 
 class _Simulation:
-    """State of one simulation; `heap` holds (time, what, sequence number, argument...) and is emptied in order of time."""
+    """State of one simulation. `heap` holds (time, what, sequence number, arguments...), emptied in order of time."""
 
     def __init__(self, program: Program, target: Target):
         self.program, self.target = program, target
-        self.costs, self.dma, self.ports = CostTable(target), DmaTimes(target), _Ports(program, target)
+        self.ports = Ports(program, target)
         self.columns = Columns()
-        self.lanes = [_Lane(stream.engine, stream.slots) for stream in program.streams]
-        self.first_slot = [0]
-        for lane in self.lanes:
-            self.first_slot.append(self.first_slot[-1] + len(lane.slots))
-        queues = sorted({slot.queue for _, slot in program.slots() if slot.queue is not None})
+        self.slots = tuple(program.slots())
+        self.lanes: list[_Lane] = []
+        first = 0
+        for stream in program.streams:
+            self.lanes.append(_Lane(len(self.lanes), stream.engine, stream.slots, first, target))
+            first += len(stream.slots)
+        queues = sorted({slot.queue for _, slot in self.slots if slot.queue is not None})
+        self.dma = _Dma(target, self.columns, {queue: len(self.lanes) + i for i, queue in enumerate(queues)})
         self.tracks = tuple(lane.engine.name.lower() for lane in self.lanes) + tuple(queues)
-        self.queue_track = {queue: len(self.lanes) + i for i, queue in enumerate(queues)}
-        self.queue_launch = dict.fromkeys(queues, 0.0)
-        self.queue_done = dict.fromkeys(queues, 0.0)
         self.semaphores = {name: _Semaphore() for name in program.semaphores}
         self.table: str | None = None
-        self.dma_free, self.dma_busy = [0.0] * self.dma.engines, [0.0] * self.dma.engines
-        self.dma_last = [-1] * self.dma.engines
-        self.hbm_free, self.hbm_last = 0.0, -1
         hop = target.sync.semaphore_hop_ns
-        self.hop, self.hop_estimated = float(hop.value), hop.confidence is Confidence.ESTIMATED
+        self.hop, self.hop_is_estimated = float(hop.value), hop.confidence is Confidence.ESTIMATED
         load = target.scalar.table_load_ns
-        self.table_load, self.table_estimated = float(load.value), load.confidence is Confidence.ESTIMATED
+        self.table_load, self.table_is_estimated = float(load.value), load.confidence is Confidence.ESTIMATED
         self.heap: list[tuple] = []
         self.sequence = 0
 
-    def push(self, time: float, what: int, *argument) -> None:
+    def push(self, time: float, what: int, *arguments) -> None:
         self.sequence += 1
-        heappush(self.heap, (time, what, self.sequence, *argument))
+        heappush(self.heap, (time, what, self.sequence, *arguments))
 
     def run(self) -> None:
-        for index, lane in enumerate(self.lanes):
-            if lane.slots:
-                self.push(0.0, _STEP, index)
+        for lane in self.lanes:
+            self.push(0.0, _STEP, lane)
         heap = self.heap
         while heap:
-            item = heappop(heap)
-            if item[1] == _STEP:
-                self.step(item[3], item[0])
-            elif item[1] == _SIGNAL:
-                self.signal(item[3], item[4], item[0])
+            time, what, _, *arguments = heappop(heap)
+            if what == _STEP:
+                self.step(arguments[0], time)
+            elif what == _SIGNAL:
+                self.signal(arguments[0], arguments[1], time)
             else:
-                self.transfer(item[3], item[4], item[5], item[6], item[0])
+                self.transfer(arguments[0], arguments[1], arguments[2], arguments[3], time)
         if any(lane.at < len(lane.slots) for lane in self.lanes):
             execution_order(self.program)  # finds the same deadlock, and says who waits for whom
             raise error("E0901", f"{self.program.name}: the timing model stopped before the end of the program")
 
     def timeline(self) -> Timeline:
         return Timeline(
-            self.program.name, self.target.name, self.tracks, tuple(self.program.slots()), self.columns,
-            tuple(self.dma_busy), self.hop, self.hop_estimated,
+            self.program.name, self.target.name, self.tracks, self.slots, self.columns, tuple(self.dma.busy), self.hop,
+            self.hop_is_estimated,
         )  # fmt: skip
 
     # -- engines ------------------------------------------------------------------------------------------------------
-    def step(self, index: int, now: float) -> None:
+    def step(self, lane: _Lane, now: float) -> None:
         """Start slots of one engine until it must wait for something, or another event comes first."""
-        lane, heap = self.lanes[index], self.heap
-        while lane.at < len(lane.slots):
-            if not self.start_slot(index, lane, now):
+        heap, slots = self.heap, lane.slots
+        while lane.at < len(slots):
+            if not self.start_slot(lane, slots[lane.at], now):
                 return
             now = lane.free
             if heap and heap[0][0] <= now:
-                if lane.at < len(lane.slots):
-                    self.push(now, _STEP, index)
+                if lane.at < len(slots):
+                    self.push(now, _STEP, lane)
                 return
 
-    def start_slot(self, index: int, lane: _Lane, now: float) -> bool:
+    def start_slot(self, lane: _Lane, slot: Slot, now: float) -> bool:
         """Start the next slot, at `now` or later. False if it must be looked at again (then that is arranged)."""
-        slot = lane.slots[lane.at]
-        inst = slot.instruction
-        cost = self.costs.cost(inst, lane.engine)
+        cost = lane.cost or lane.look(slot.instruction, self.ports)
         if cost.table is not None and cost.table != self.table:
-            self.load_table(index, lane, cost.table)
+            self.load_table(lane, cost.table)
         start, cause = lane.free, lane.last
         reason = Reason.START if cause < 0 else Reason.ENGINE
         for wait in slot.waits:
             semaphore = self.semaphores[wait.semaphore]
             if semaphore.value < wait.value:
-                semaphore.waiting.append((wait.value, index))
+                semaphore.waiting.append((wait.value, lane))
                 return False
             if wait.value > 0:
                 reached = bisect_left(semaphore.values, wait.value)
@@ -155,68 +175,64 @@ class _Simulation:
                 if time > start:
                     start, cause, reason = time, semaphore.events[reached], Reason.SEMAPHORE
         if lane.recent:
-            when, event = _visible(lane, inst, start)
+            when, event = lane.visible(start)
             if when > start:
                 start, cause, reason = when, event, Reason.DEPENDENCY
-        needs = self.ports.needs(lane.engine, inst)
-        if needs:
-            when, event = self.ports.free(needs, lane.engine)
+        if lane.needs:
+            when, event = self.ports.free(lane.needs, lane.engine)
             if when > start:
                 start, cause, reason = when, event, Reason.PORT
-            if start > now:  # others may come first to the port
-                self.push(start, _STEP, index)
+            if start > now:  # another engine may come first to the port
+                self.push(start, _STEP, lane)
                 return False
-        self.record(index, lane, slot, cost, start, cause, reason, needs)
+        self.happen(lane, slot, cost, start, reason, cause)
         return True
 
-    def record(self, index: int, lane: _Lane, slot: Slot, cost: Cost, start, cause, reason, needs) -> None:
-        """Let the slot happen, starting at `start`."""
-        busy = cost.busy
+    def happen(self, lane: _Lane, slot: Slot, cost: Cost, start: float, reason: Reason, cause: int) -> None:
+        """Let the next slot start at `start`."""
+        busy, latency, dma = cost.busy, cost.latency, cost.dma
         end = start + busy.ns
-        if cost.dma is None:
-            done = max(start + cost.latency.ns, lane.done)
-            tail = cost.latency.estimated_ns - busy.estimated_ns
-            event = self.event(index, Kind.INSTRUCTION, start, end, done, lane.free, reason, cause, index, lane.at, busy.estimated_ns, tail)
+        columns, slot_index = self.columns, lane.first_slot + lane.at
+        event = len(columns)
+        if dma is None:
+            done = start + latency.ns
+            if done < lane.done:
+                done = lane.done
+            tail = latency.estimated_ns - busy.estimated_ns
+            columns.add(
+                lane.track, Kind.INSTRUCTION, start, start, end, done, lane.free, reason, cause, slot_index, 0,
+                busy.estimated_ns, tail,
+            )  # fmt: skip
             if slot.signals:
                 self.push(done, _SIGNAL, slot, event)
-            if lane.tracks_writes:
-                lane.recent.append((done, slot.instruction.writes(), event))
+            if lane.writes:
+                lane.recent.append((done, lane.writes, event))
             lane.done = done
         else:
-            event = self.event(index, Kind.TRIGGER, start, end, end, lane.free, reason, cause, index, lane.at, busy.estimated_ns, 0.0)
-            launch = self.dma.launch[cost.dma.mode][0]
-            time = self.queue_launch[slot.queue] = max(end + launch, self.queue_launch[slot.queue])
-            self.push(time, _LAUNCH, slot, cost, event, self.first_slot[index] + lane.at)
-        if needs:
-            self.ports.take(needs, lane.engine, end, event)
-        lane.free, lane.last = end, event
+            launch, is_estimated = self.dma.launch[dma.mode]
+            columns.add(
+                lane.track, Kind.TRIGGER, start, start, end, end + launch, lane.free, reason, cause, slot_index, 0,
+                busy.estimated_ns, launch if is_estimated else 0.0,
+            )  # fmt: skip
+            assert slot.queue is not None
+            self.push(self.dma.arrival(slot.queue, end + launch), _LAUNCH, slot, dma, event, slot_index)
+        if lane.needs:
+            self.ports.take(lane.needs, lane.engine, end, event)
+        lane.free, lane.last, lane.cost = end, event, None
         lane.at += 1
 
-    def load_table(self, index: int, lane: _Lane, table: str) -> None:
+    def load_table(self, lane: _Lane, table: str) -> None:
         start, end = lane.free, lane.free + self.table_load
         reason = Reason.START if lane.last < 0 else Reason.ENGINE
-        estimated = self.table_load if self.table_estimated else 0.0
-        lane.last = self.event(index, Kind.TABLE_LOAD, start, end, end, start, reason, lane.last, index, lane.at, estimated, 0.0)
-        lane.free, self.table = end, table
+        estimated = self.table_load if self.table_is_estimated else 0.0
+        slot_index = lane.first_slot + lane.at
+        event = len(self.columns)
+        self.columns.add(
+            lane.track, Kind.TABLE_LOAD, start, start, end, end, start, reason, lane.last, slot_index, 0, estimated, 0.0
+        )
+        lane.last, lane.free, self.table = event, end, table
 
-    def event(self, track, kind, start, end, done, ready, reason, cause, lane, at, estimated, tail) -> int:
-        c = self.columns
-        c.track.append(track)
-        c.kind.append(int(kind))
-        c.start_ns.append(start)
-        c.begin_ns.append(start)
-        c.end_ns.append(end)
-        c.done_ns.append(done)
-        c.ready_ns.append(ready)
-        c.reason.append(int(reason))
-        c.cause.append(cause)
-        c.slot.append(self.first_slot[lane] + at)
-        c.hbm_bytes.append(0)
-        c.estimated_ns.append(estimated)
-        c.estimated_tail_ns.append(tail)
-        return len(c.start_ns) - 1
-
-    # -- semaphores ---------------------------------------------------------------------------------------------------
+    # -- semaphores and transfers -----------------------------------------------------------------------------------
     def signal(self, slot: Slot, event: int, now: float) -> None:
         for entry in slot.signals:
             semaphore = self.semaphores[entry.semaphore]
@@ -225,127 +241,81 @@ class _Simulation:
             semaphore.times.append(now)
             semaphore.events.append(event)
             if semaphore.waiting:
+                still = []
                 for value, lane in semaphore.waiting:
                     if value <= semaphore.value:
                         self.push(now, _STEP, lane)
-                semaphore.waiting = [entry for entry in semaphore.waiting if entry[0] > semaphore.value]
+                    else:
+                        still.append((value, lane))
+                semaphore.waiting = still
 
-    # -- DMA ----------------------------------------------------------------------------------------------------------
-    def transfer(self, slot: Slot, cost: Cost, trigger: int, slot_index: int, now: float) -> None:
-        """Move the data of `slot`: from `now` on its descriptors arrive at the DMA engines."""
-        work, times = cost.dma, self.dma
-        assert work is not None and slot.queue is not None
+    def transfer(self, slot: Slot, dma, trigger: int, slot_index: int, now: float) -> None:
+        done = self.dma.transfer(slot, dma, trigger, slot_index, now)
+        if slot.signals:
+            self.push(done, _SIGNAL, slot, len(self.columns) - 1)
+
+
+class _Dma:
+    """The DMA engines and queues of a core. `busy` is how long each engine moved data so far."""
+
+    def __init__(self, target: Target, columns: Columns, tracks: dict[str, int]):
+        self.times, self.columns, self.tracks = DmaTimes(target), columns, tracks
+        self.launch = self.times.launch
+        self.launched = dict.fromkeys(tracks, 0.0)
+        self.done = dict.fromkeys(tracks, 0.0)
+        self.free, self.busy = [0.0] * self.times.engines, [0.0] * self.times.engines
+        self.last = [-1] * self.times.engines  # the transfer each engine served last
+        self.hbm_free, self.hbm_last = 0.0, -1
+
+    def arrival(self, queue: str, time: float) -> float:
+        """When a transfer that could start at `time` starts: not before those in front of it in its queue."""
+        time = self.launched[queue] = max(time, self.launched[queue])
+        return time
+
+    def transfer(self, slot: Slot, work, trigger: int, slot_index: int, now: float) -> float:
+        """Move the data of `slot`, whose descriptors are at the DMA engines `now`; returns when its semaphore is seen."""
+        times, free, busy, last = self.times, self.free, self.busy, self.last
         each = times.descriptor_ns(work)
-        first_engine = _first_partition(slot.instruction) // times.partitions_per_engine
+        engine = _first_partition(slot.instruction) // times.partitions_per_engine % times.engines
         start, end, begin, cause, reason = float("inf"), now, now, trigger, Reason.LAUNCH
-        event = len(self.columns.start_ns)
+        event = len(self.columns)
         share, more = divmod(work.descriptors, work.engines)
+        arrival = now
         for i in range(work.engines):
-            count = share + (i < more)
-            engine = (first_engine + i) % times.engines
-            arrival, free = now + i * times.stagger_ns, self.dma_free[engine]
-            from_ns = max(arrival, free)
-            to_ns = from_ns + count * each
-            start = min(start, from_ns)
+            before = free[engine]
+            from_ns = before if before > arrival else arrival
+            to_ns = from_ns + (share + 1 if i < more else share) * each
+            if from_ns < start:
+                start = from_ns
             if to_ns > end:
                 end, begin = to_ns, from_ns
-                cause, reason = (self.dma_last[engine], Reason.DMA_ENGINE) if free > arrival else (trigger, Reason.LAUNCH)
-            self.dma_free[engine] = to_ns + times.semaphore_write_ns
-            self.dma_busy[engine] += to_ns - from_ns
-            self.dma_last[engine] = event
+                cause, reason = (last[engine], Reason.DMA_ENGINE) if before > arrival else (trigger, Reason.LAUNCH)
+            free[engine] = to_ns + times.semaphore_write_ns
+            busy[engine] += to_ns - from_ns
+            last[engine] = event
+            arrival += times.stagger_ns
+            engine = engine + 1 if engine + 1 < times.engines else 0
         if work.hbm_bytes:
-            busy, hbm_from = self.hbm_free > now, max(self.hbm_free, now)
-            self.hbm_free = hbm_from + work.hbm_bytes / times.hbm_bytes_per_ns
-            if self.hbm_free > end:
-                end, begin = self.hbm_free, hbm_from
-                cause, reason = (self.hbm_last, Reason.HBM) if busy else (trigger, Reason.LAUNCH)
-            self.hbm_last = event
+            from_ns = max(self.hbm_free, now)
+            to_ns = from_ns + work.hbm_bytes / times.hbm_bytes_per_ns
+            if to_ns > end:
+                end, begin = to_ns, from_ns
+                cause, reason = (self.hbm_last, Reason.HBM) if self.hbm_free > now else (trigger, Reason.LAUNCH)
+            self.hbm_free, self.hbm_last = to_ns, event
         end += times.semaphore_write_ns
-        self.finish_transfer(slot, slot_index, work, start, begin, end, now, cause, reason)
-
-    def finish_transfer(self, slot: Slot, slot_index, work, start, begin, end, now, cause, reason) -> None:
-        c, times, queue = self.columns, self.dma, slot.queue
+        queue = slot.queue
         assert queue is not None
-        done = self.queue_done[queue] = max(end + times.completion_ns, self.queue_done[queue])
-        c.track.append(self.queue_track[queue])
-        c.kind.append(int(Kind.TRANSFER))
-        c.start_ns.append(start)
-        c.begin_ns.append(begin)
-        c.end_ns.append(end)
-        c.done_ns.append(done)
-        c.ready_ns.append(now)
-        c.reason.append(int(reason))
-        c.cause.append(cause)
-        c.slot.append(slot_index)
-        c.hbm_bytes.append(work.hbm_bytes)
-        c.estimated_ns.append(end - start if times.data_is_estimated else 0.0)
-        c.estimated_tail_ns.append(done - end if times.completion_is_estimated else 0.0)
-        if slot.signals:
-            self.push(done, _SIGNAL, slot, len(c.start_ns) - 1)
-
-
-def _visible(lane: _Lane, inst: Instruction, start: float) -> tuple[float, int]:
-    """When the results that `inst` reads from its own engine are visible, and the event that wrote the last of them."""
-    when, event = 0.0, -1
-    lane.recent = recent = [entry for entry in lane.recent if entry[0] > start]
-    if recent:
-        reads = inst.reads()
-        for done, writes, writer in recent:
-            if done > when and any(w.overlaps(r) for w in writes for r in reads):
-                when, event = done, writer
-    return when, event
+        done = self.done[queue] = max(end + times.completion_ns, self.done[queue])
+        self.columns.add(
+            self.tracks[queue], Kind.TRANSFER, start, begin, end, done, now, reason, cause, slot_index, work.hbm_bytes,
+            end - start if times.data_is_estimated else 0.0, done - end if times.completion_is_estimated else 0.0,
+        )  # fmt: skip
+        return done
 
 
 def _first_partition(inst: Instruction) -> int:
     """First partition of the transfer's operand on chip; 0 between two places in HBM."""
     for ap in (*inst.writes(), *inst.reads()):
-        if ap.space.on_chip:
+        if ap.buffer.space.on_chip:
             return ap.partition
     return 0
-
-
-class _Ports:
-    """What two engines cannot use at the same time: (name, engines) pairs that depend on the generation."""
-
-    def __init__(self, program: Program, target: Target):
-        self.placed = program.placed
-        self.bank_bytes = int(target.psum.bank_bytes.value)
-        self.share_psum = target.has("vector_scalar_parallel_psum")
-        self.share_sbuf = target.has("vector_gpsimd_parallel_sbuf")
-        self.taken: dict[object, list[tuple[Engine, float, int]]] = {}
-
-    def needs(self, engine: Engine, inst: Instruction) -> list[object]:
-        """Names of what `inst` must have for itself on `engine`."""
-        found: list[object] = []
-        if engine in (Engine.VECTOR, Engine.SCALAR):
-            found += self._psum(inst)
-        if not self.share_sbuf and engine in (Engine.VECTOR, Engine.GPSIMD) and not inst.IS_DMA:
-            if any(ap.space is Space.SBUF for ap in (*inst.reads(), *inst.writes())):
-                found.append("sbuf")
-        return found
-
-    def _psum(self, inst: Instruction) -> list[object]:
-        banks: set[object] = set()
-        for ap in (*inst.reads(), *inst.writes()):
-            if ap.buffer.space is Space.PSUM:
-                if not self.share_psum:
-                    return ["psum"]
-                low, high = ap.extent
-                byte = self.placed[ap.buffer.name].byte
-                banks.update(range((byte + low) // self.bank_bytes, (byte + high - 1) // self.bank_bytes + 1))
-        return list(banks)
-
-    def free(self, needs: list[object], engine: Engine) -> tuple[float, int]:
-        """When other engines let go of all that is needed, and the event that does so last."""
-        when, event = 0.0, -1
-        for name in needs:
-            for other, until, by in self.taken.get(name, ()):
-                if other is not engine and until > when:
-                    when, event = until, by
-        return when, event
-
-    def take(self, needs: list[object], engine: Engine, until: float, event: int) -> None:
-        for name in needs:
-            holders = self.taken.setdefault(name, [])
-            holders[:] = [entry for entry in holders if entry[0] is not engine]
-            holders.append((engine, until, event))

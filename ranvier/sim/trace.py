@@ -35,10 +35,11 @@ class Reason(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. It occupies its track from `start_ns` to `end_ns`; its result is visible at `done_ns`.
+    """One event. It occupies its track from `start_ns` to `end_ns`; its result is visible at `done_ns` (of a trigger:
+    the transfer is launched).
 
-    `ready_ns` is when its track could have started it, so ``start_ns - ready_ns`` is a stall; `reason` and `cause` (index
-    of another event, -1 for none) say what ended the stall. `slot` is an index into `Timeline.slots`.
+    `ready_ns` is when its track could have started it, so ``start_ns - ready_ns`` is a stall; `reason` and `cause`
+    (index of another event, -1 for none) say what ended the stall. `slot` is an index into `Timeline.slots`.
     """
 
     index: int
@@ -59,8 +60,8 @@ class Columns:
     """Events as parallel lists; the meaning of each is that of the field of `Event`.
 
     `begin_ns` is when the part of an event began that decided its end: for a transfer its slowest DMA engine's share,
-    for all others the start. `estimated_ns` is how much of start to end rests on estimated facts, `estimated_tail_ns` how
-    much of end to done.
+    for all others the start. `estimated_ns` is how much of start to end rests on estimated facts, `estimated_tail_ns`
+    how much of end to done.
     """
 
     track: list[int] = field(default_factory=list)
@@ -76,6 +77,25 @@ class Columns:
     hbm_bytes: list[int] = field(default_factory=list)
     estimated_ns: list[float] = field(default_factory=list)
     estimated_tail_ns: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def add(self, track, kind, start, begin, end, done, ready, reason, cause, slot, hbm_bytes, estimated, tail) -> None:
+        """Append an event, its values in the order of the fields."""
+        self.track.append(track)
+        self.kind.append(kind)
+        self.start_ns.append(start)
+        self.begin_ns.append(begin)
+        self.end_ns.append(end)
+        self.done_ns.append(done)
+        self.ready_ns.append(ready)
+        self.reason.append(reason)
+        self.cause.append(cause)
+        self.slot.append(slot)
+        self.hbm_bytes.append(hbm_bytes)
+        self.estimated_ns.append(estimated)
+        self.estimated_tail_ns.append(tail)
 
 
 @dataclass(frozen=True)
@@ -95,13 +115,13 @@ class Timeline:
     hop_is_estimated: bool
 
     def __len__(self) -> int:
-        return len(self.columns.start_ns)
+        return len(self.columns)
 
     def event(self, index: int) -> Event:
         c = self.columns
         return Event(
-            index, self.tracks[c.track[index]], Kind(c.kind[index]), c.start_ns[index], c.end_ns[index], c.done_ns[index],
-            c.ready_ns[index], Reason(c.reason[index]), c.cause[index], c.slot[index], c.hbm_bytes[index],
+            index, self.tracks[c.track[index]], Kind(c.kind[index]), c.start_ns[index], c.end_ns[index],
+            c.done_ns[index], c.ready_ns[index], Reason(c.reason[index]), c.cause[index], c.slot[index], c.hbm_bytes[index],
         )  # fmt: skip
 
     def events(self) -> Iterator[Event]:
