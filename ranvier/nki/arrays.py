@@ -18,7 +18,7 @@ _CARRIER = {1: "uint8", 2: "int16"}
 
 
 def framework(value: object) -> str | None:
-    """"numpy", "torch" or "jax" for an array of that framework, None for anything else."""
+    """ "numpy", "torch" or "jax" for an array of that framework, None for anything else."""
     if isinstance(value, np.ndarray):
         return "numpy"
     torch = sys.modules.get("torch")

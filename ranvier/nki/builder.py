@@ -20,15 +20,15 @@ import numpy as np
 from ranvier.dtypes import DType
 from ranvier.errors import error
 from ranvier.ir.kernel import Constant, Kernel, ParamSource
-from ranvier.isa.access import AccessPattern, Buffer, BufferKind, Space
+from ranvier.isa.access import Buffer, BufferKind, Space
 from ranvier.isa.record import Instruction, verify
 from ranvier.isa.tensor_engine import NcMatmul
-from ranvier.loc import Loc, capture
+from ranvier.loc import capture
 from ranvier.nki import context
 from ranvier.nki.tensor import NkiTensor, as_dtype, fail
 from ranvier.nki.written import Written
 from ranvier.sim.machine import Memory, bind, check_written, storage_for, storage_of
-from ranvier.target.spec import Engine, Target
+from ranvier.target.spec import Target
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +45,11 @@ class NkiInstruction:
     def depends_on(self, *producers: NkiInstruction) -> None:
         """Start only when `producers` are complete. In an eager run, which is in program order, that holds already."""
         if self.recorded:
-            raise fail("E0104", "ordering two instructions of a recorded kernel that share no data", fix="let them share a tensor")
+            raise fail(
+                "E0104",
+                "ordering two instructions of a recorded kernel that share no data",
+                fix="let them share a tensor",
+            )
 
 
 class Builder(ABC):
@@ -66,12 +70,20 @@ class Builder(ABC):
         self._tokens.append(context.enter(self))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         context.leave(self._tokens.pop())
 
     # -- tensors ----------------------------------------------------------------------------------------------------------
     def alloc(
-        self, shape: Sequence[int], dtype: object, space: Space = Space.SBUF, name: str = "", address: object = None, *,
+        self,
+        shape: Sequence[int],
+        dtype: object,
+        space: Space = Space.SBUF,
+        name: str = "",
+        address: object = None,
+        *,
         shared: bool = False,
     ) -> NkiTensor:
         """A new tensor without values. `shared` marks an HBM tensor that outlives the kernel.
@@ -80,10 +92,17 @@ class Builder(ABC):
         in its memory, E0305 for a dtype that the core lacks, E0104 for a fixed `address`.
         """
         if address is not None:
-            raise fail("E0104", f"a tensor at the fixed address {address}", argument="address", fix="leave address out: the compiler places tensors")
+            raise fail(
+                "E0104",
+                f"a tensor at the fixed address {address}",
+                argument="address",
+                fix="leave address out: the compiler places tensors",
+            )
         return self._new(shape, dtype, space, name or space.value, BufferKind.TEMP, shared)
 
-    def _new(self, shape: Sequence[int], dtype: object, space: Space, name: str, kind: BufferKind, shared: bool = False) -> NkiTensor:
+    def _new(
+        self, shape: Sequence[int], dtype: object, space: Space, name: str, kind: BufferKind, shared: bool = False
+    ) -> NkiTensor:
         made = as_dtype(dtype)
         sizes = self._checked_shape(shape, made, space)
         buffer = Buffer(self._unique(name), space, sizes, made, kind, capture())
@@ -91,9 +110,7 @@ class Builder(ABC):
         return NkiTensor(buffer.all, shared)
 
     def _checked_shape(self, shape: Sequence[int], dtype: DType, space: Space) -> tuple[int, ...]:
-        if isinstance(shape, (int, np.integer)):
-            shape = (int(shape),)
-        sizes = tuple(shape)
+        sizes: tuple[int, ...] = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
         if not all(isinstance(s, (int, np.integer)) and s > 0 for s in sizes) or not sizes:
             raise fail("E0103", f"the shape {sizes} is not made of positive integers", argument="shape")
         sizes = tuple(int(s) for s in sizes)
@@ -101,14 +118,29 @@ class Builder(ABC):
             return sizes
         where, target = space.value.upper(), self.target
         if len(sizes) < 2:
-            raise fail("E0103", f"a tile in {where} has a partition and at least one free dimension, not shape {sizes}", argument="shape", fix=f"use shape ({sizes[0]}, 1) or (1, {sizes[0]})")
+            raise fail(
+                "E0103",
+                f"a tile in {where} has a partition and at least one free dimension, not shape {sizes}",
+                argument="shape",
+                fix=f"use shape ({sizes[0]}, 1) or (1, {sizes[0]})",
+            )
         rows = int(target.sbuf.partitions.value)
         if sizes[0] > rows:
-            raise fail("E0202", f"a tile of shape {sizes} needs {sizes[0]} partitions, {where} has {rows}", rule="MEM-1", argument="shape")
+            raise fail(
+                "E0202",
+                f"a tile of shape {sizes} needs {sizes[0]} partitions, {where} has {rows}",
+                rule="MEM-1",
+                argument="shape",
+            )
         needed = math.prod(sizes[1:]) * dtype.itemsize
         room = target.sbuf.usable_bytes_per_partition if space is Space.SBUF else target.psum.bytes_per_partition
         if needed > room:
-            raise fail("E0202", f"a {dtype} tile of shape {sizes} needs {needed} bytes per partition, {where} has {room}", rule="MEM-2", argument="shape")
+            raise fail(
+                "E0202",
+                f"a {dtype} tile of shape {sizes} needs {needed} bytes per partition, {where} has {room}",
+                rule="MEM-2",
+                argument="shape",
+            )
         return sizes
 
     def _unique(self, name: str) -> str:
@@ -204,10 +236,10 @@ class EagerBuilder(Builder):
 class RecordingBuilder(Builder):
     """Collects instructions into a `Kernel`.
 
-        with RecordingBuilder(target, "double") as builder:
-            x = builder.input("x", (128, 512), "float32")
-            builder.mark_output(double(x))
-        kernel = builder.finish()
+    with RecordingBuilder(target, "double") as builder:
+        x = builder.input("x", (128, 512), "float32")
+        builder.mark_output(double(x))
+    kernel = builder.finish()
     """
 
     def __init__(self, target: Target, name: str):
@@ -259,11 +291,19 @@ class RecordingBuilder(Builder):
         return self._constants[key][0]
 
     def read(self, tensor: NkiTensor) -> np.ndarray:
-        raise fail("E0104", f"{tensor.name} has no values yet: the kernel is being recorded", fix="run the kernel with nki.simulate to look at values")
+        raise fail(
+            "E0104",
+            f"{tensor.name} has no values yet: the kernel is being recorded",
+            fix="run the kernel with nki.simulate to look at values",
+        )
 
     def finish(self) -> Kernel:
         """The kernel recorded so far; buffers that were marked as outputs get that kind."""
-        marked = {n: dataclasses.replace(self._buffers[n], kind=BufferKind.OUTPUT) for n in self._outputs if self._buffers[n].kind is BufferKind.TEMP}
+        marked = {
+            n: dataclasses.replace(self._buffers[n], kind=BufferKind.OUTPUT)
+            for n in self._outputs
+            if self._buffers[n].kind is BufferKind.TEMP
+        }
         return Kernel(
             name=self.name,
             target=self.target.name,
@@ -279,14 +319,26 @@ class RecordingBuilder(Builder):
 def check_result(tensor: object) -> Buffer:
     """The buffer of a kernel's result: a whole HBM tensor that the kernel made. Raises E0102 for anything else."""
     if not isinstance(tensor, NkiTensor):
-        raise fail("E0102", f"the kernel returns {tensor!r}", fix="return tensors in shared_hbm, alone or in a tuple, list or dict")
+        raise fail(
+            "E0102",
+            f"the kernel returns {tensor!r}",
+            fix="return tensors in shared_hbm, alone or in a tuple, list or dict",
+        )
     buffer = tensor.access.buffer
     if buffer.space is not Space.HBM:
         raise fail("E0102", f"the kernel returns {tensor!r}, which is in {buffer.space.value}")
     if buffer.kind.preset:
-        raise fail("E0102", f"the kernel returns {tensor.name}, which is not its own", fix="copy it into a shared_hbm tensor with nisa.dma_copy")
+        raise fail(
+            "E0102",
+            f"the kernel returns {tensor.name}, which is not its own",
+            fix="copy it into a shared_hbm tensor with nisa.dma_copy",
+        )
     if tensor.access != buffer.all:
-        raise fail("E0102", f"the kernel returns a part or another view of {tensor.name}", fix="return the whole tensor as it was made")
+        raise fail(
+            "E0102",
+            f"the kernel returns a part or another view of {tensor.name}",
+            fix="return the whole tensor as it was made",
+        )
     return buffer
 
 

@@ -12,7 +12,7 @@ from ranvier.isa.access import Space
 from ranvier.nki import isa as nisa
 from ranvier.nki.calls import public
 from ranvier.nki.context import current
-from ranvier.nki.tensor import DynamicSlice, MemoryRegion, NkiTensor, fail
+from ranvier.nki.tensor import DynamicSlice, MemoryRegion, NkiTensor, as_dtype, fail
 
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
 hbm = private_hbm = MemoryRegion.private_hbm
@@ -22,11 +22,17 @@ shared_hbm = MemoryRegion.shared_hbm
 def region(buffer: object) -> MemoryRegion:
     """The region that `buffer` is. Raises E0103 for anything else."""
     if not isinstance(buffer, MemoryRegion):
-        raise fail("E0103", f"buffer is {buffer!r}; it is nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm", argument="buffer")
+        raise fail(
+            "E0103",
+            f"buffer is {buffer!r}; it is nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm",
+            argument="buffer",
+        )
     return buffer
 
 
-def new(shape: Sequence[int], dtype: object, buffer: object = sbuf, name: str = "", address: object = None) -> NkiTensor:
+def new(
+    shape: Sequence[int], dtype: object, buffer: object = sbuf, name: str = "", address: object = None
+) -> NkiTensor:
     """What `ndarray` does, for use inside this package."""
     place = region(buffer)
     return current().alloc(shape, dtype, place.space, name, address, shared=place is shared_hbm)
@@ -101,27 +107,24 @@ def ones(shape, dtype, buffer=sbuf, name="") -> NkiTensor:
 @public
 def empty_like(x, dtype=None, buffer=None, name="") -> NkiTensor:
     """A new tensor without values, with the shape of `x`, and its dtype and memory where none is given."""
-    _tensor("x", x)
+    tensor_argument("x", x)
     return new(x.shape, dtype or x.dtype, buffer or x.buffer, name)
 
 
 @public
 def zeros_like(x, dtype=None, buffer=None, name="") -> NkiTensor:
     """A new tensor of zeros, with the shape of `x`, and its dtype and memory where none is given."""
-    _tensor("x", x)
+    tensor_argument("x", x)
     tensor = new(x.shape, dtype or x.dtype, buffer or x.buffer, name)
     fill(tensor, 0)
     return tensor
 
 
-def _tensor(name: str, value: object) -> NkiTensor:
+def tensor_argument(name: str, value: object) -> NkiTensor:
     """`value`, which must be a tensor. Raises E0103 that points at the argument `name`."""
     if not isinstance(value, NkiTensor):
         raise fail("E0103", f"{name} is {value!r}; it takes a tensor", argument=name)
     return value
-
-
-tensor_argument = _tensor
 
 
 # Movement --------------------------------------------------------------------------------------------------------------
@@ -130,7 +133,7 @@ tensor_argument = _tensor
 @public
 def load(src, dtype=None) -> NkiTensor:
     """A new SBUF tile with the values of the HBM tensor `src`, cast to `dtype` on the way if one is given."""
-    _tensor("src", src)
+    tensor_argument("src", src)
     tile = new(_on_chip_shape(src), dtype or src.dtype)
     nisa.dma_copy(dst=tile, src=src)
     return tile
@@ -138,16 +141,25 @@ def load(src, dtype=None) -> NkiTensor:
 
 def _on_chip_shape(src: NkiTensor) -> tuple[int, ...]:
     if src.on_chip:
-        raise fail("E0301", f"src is in {src.buffer.value}; load reads HBM", argument="src", fix="use nl.copy for a copy of a tile")
+        raise fail(
+            "E0301",
+            f"src is in {src.buffer.value}; load reads HBM",
+            argument="src",
+            fix="use nl.copy for a copy of a tile",
+        )
     return src.shape
 
 
 @public
 def load_transpose2d(src, dtype=None) -> NkiTensor:
     """A new SBUF tile [N, M] with the transpose of the HBM tensor `src` [M, N]. Element by element: use it for small ones."""
-    _tensor("src", src)
+    tensor_argument("src", src)
     if src.on_chip or src.ndim != 2:
-        raise fail("E0301" if src.on_chip else "E0304", f"src is {src!r}; load_transpose2d reads a 2-D HBM tensor", argument="src")
+        raise fail(
+            "E0301" if src.on_chip else "E0304",
+            f"src is {src!r}; load_transpose2d reads a 2-D HBM tensor",
+            argument="src",
+        )
     turned = src.permute((1, 0))
     tile = new(turned.shape, dtype or src.dtype)
     nisa.dma_copy(dst=tile, src=turned)
@@ -157,10 +169,16 @@ def load_transpose2d(src, dtype=None) -> NkiTensor:
 @public
 def store(dst, value) -> None:
     """Write the SBUF tile `value` to the HBM tensor `dst`, casting to its dtype. Shapes need the same number of elements."""
-    _tensor("dst", dst), _tensor("value", value)
+    tensor_argument("dst", dst)
+    tensor_argument("value", value)
     if dst.on_chip or value.buffer is not sbuf:
         name, tensor = ("dst", dst) if dst.on_chip else ("value", value)
-        raise fail("E0301", f"{name} is in {tensor.buffer.value}; store moves a tile in sbuf to HBM", argument=name, fix="copy it to SBUF first with nl.copy")
+        raise fail(
+            "E0301",
+            f"{name} is in {tensor.buffer.value}; store moves a tile in sbuf to HBM",
+            argument=name,
+            fix="copy it to SBUF first with nl.copy",
+        )
     nisa.dma_copy(dst=dst, src=value)
 
 
@@ -170,7 +188,7 @@ def copy(x, dtype=None) -> NkiTensor:
 
     The name also stands for the activation function that returns its input.
     """
-    _tensor("x", x)
+    tensor_argument("x", x)
     tile = new(x.shape, dtype or x.dtype)
     nisa.tensor_copy(dst=tile, src=x)
     return tile
@@ -183,9 +201,13 @@ def shared_constant(constant) -> NkiTensor:
         try:
             constant = np.load(constant, allow_pickle=False)
         except (OSError, ValueError) as failure:
-            raise fail("E0103", f"{os.fspath(constant)!r} cannot be read as an array: {failure}", argument="constant") from None
+            raise fail(
+                "E0103", f"{os.fspath(constant)!r} cannot be read as an array: {failure}", argument="constant"
+            ) from None
     if not isinstance(constant, np.ndarray):
-        raise fail("E0103", f"constant is {constant!r}; it takes an array or the path of a .npy file", argument="constant")
+        raise fail(
+            "E0103", f"constant is {constant!r}; it takes an array or the path of a .npy file", argument="constant"
+        )
     return current().constant("constant", constant, constant.dtype)
 
 
@@ -194,7 +216,7 @@ def shared_identity_matrix(n, dtype=dt.uint8, dst=None) -> NkiTensor:
     """The n x n identity in SBUF, as a new tile or in `dst`; all identities of a size and dtype share one constant."""
     if dst is None:
         dst = new((n, n), dtype)
-    _tensor("dst", dst)
+    tensor_argument("dst", dst)
     nisa.dma_copy(dst=dst, src=current().constant(f"identity{n}", np.eye(n, dtype=np.float32), dst.dtype))
     return dst
 
@@ -205,23 +227,27 @@ def shared_identity_matrix(n, dtype=dt.uint8, dst=None) -> NkiTensor:
 @public
 def expand_dims(x, axis) -> NkiTensor:
     """A view of `x` with a new dimension of size 1 at position `axis`."""
-    return _tensor("x", x).expand_dim(axis)
+    return tensor_argument("x", x).expand_dim(axis)
 
 
 @public
 def broadcast_to(x, shape, dtype=None) -> NkiTensor:
     """A new tile of `shape`, of the rank of `x`, along whose dimensions of size 1 the values of `x` repeat.
 
-    `x` itself when it has that shape and dtype. The partition dimension grows from 1 by a matmul with a vector of ones
-    (float tiles) and cannot grow otherwise.
+    `x` itself when it has that shape and dtype. The partition dimension cannot grow (E0104): that moves data between partitions.
     """
-    shape, to = tuple(shape), dtype or _tensor("x", x).dtype
-    if shape == x.shape and to == x.dtype:
+    shape, to = tuple(shape), as_dtype(dtype or tensor_argument("x", x).dtype)
+    if shape == x.shape and to is x.dtype:
         return x
     if len(shape) != x.ndim or any(have not in (want, 1) for have, want in zip(x.shape, shape, strict=False)):
         raise fail("E0203", f"x of shape {x.shape} cannot be broadcast to {shape}", argument="shape")
     if x.shape[0] != shape[0]:
-        raise fail("E0104", f"broadcast from {x.shape[0]} to {shape[0]} partitions", argument="shape", fix="multiply by a vector of ones with nisa.nc_matmul, or load the tile with a broadcast HBM view")
+        raise fail(
+            "E0104",
+            f"broadcast from {x.shape[0]} to {shape[0]} partitions",
+            argument="shape",
+            fix="multiply by a vector of ones with nisa.nc_matmul, or load the tile with a broadcast HBM view",
+        )
     for dim in range(1, x.ndim):
         if x.shape[dim] != shape[dim]:
             x = x.broadcast(dim, shape[dim])
@@ -234,7 +260,11 @@ def broadcast_to(x, shape, dtype=None) -> NkiTensor:
 def ds(start, size) -> DynamicSlice:
     """`size` elements from `start` on, for use in an index: x[:, nl.ds(i * 64, 64)]."""
     if isinstance(start, NkiTensor) or isinstance(size, NkiTensor):
-        raise fail("E0104", "nl.ds with a position that is read at run time", fix="use numbers that are known while the kernel is made")
+        raise fail(
+            "E0104",
+            "nl.ds with a position that is read at run time",
+            fix="use numbers that are known while the kernel is made",
+        )
     try:
         return DynamicSlice(int(start.__index__()), int(size.__index__()))
     except AttributeError:

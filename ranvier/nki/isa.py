@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ranvier import config
+from ranvier import target as targets
 from ranvier.errors import NkiValidationError, RanvierError
 from ranvier.isa import REGISTRY
 from ranvier.isa.access import AccessPattern
@@ -24,7 +26,7 @@ from ranvier.isa.record import REQUIRED, Instruction, OperandSpec
 from ranvier.loc import capture
 from ranvier.nki.builder import NkiInstruction
 from ranvier.nki.calls import bad_call, point_at
-from ranvier.nki.context import current
+from ranvier.nki.context import current, maybe_current
 from ranvier.nki.tensor import NkiTensor, fail
 from ranvier.target.spec import Engine
 
@@ -46,7 +48,7 @@ NOT_AVAILABLE: dict[str, str] = {
 """Names of NKI that no record defines yet, and what to use instead."""
 
 
-class engine(enum.Enum):  # noqa: N801 - the name that NKI gives it
+class engine(enum.Enum):
     """Engines, as instructions take them."""
 
     unknown = 0
@@ -64,15 +66,21 @@ reduce_cmd, dge_mode, oob_mode, matmul_perf_mode, nc_version, dma_engine = (
 
 
 def get_nc_version() -> NcVersion:
-    """The generation of the target of the current kernel. Raises E0101 outside of one."""
-    return NcVersion[current().target.generation]
+    """The generation of the current kernel's target; outside a kernel, of the target that the settings choose."""
+    builder = maybe_current()
+    target = targets.get(config.get("target")) if builder is None else builder.target
+    return NcVersion[target.generation]
 
 
 # Arguments of a call as the record takes them --------------------------------------------------------------------------
 
 
 def _operand(spec: OperandSpec) -> Callable[[Any], Any]:
-    takes = "a tensor" + (" or a number" if spec.scalar else "") + (" or None" if spec.optional or spec.default is None else "")
+    takes = (
+        "a tensor"
+        + (" or a number" if spec.scalar else "")
+        + (" or None" if spec.optional or spec.default is None else "")
+    )
 
     def convert(value: Any) -> Any:
         if type(value) is NkiTensor:
@@ -96,7 +104,7 @@ def _attribute(spec: OperandSpec) -> Callable[[Any], Any] | None:
     elif kind is Engine:
         make = _engine
     elif isinstance(kind, type) and issubclass(kind, enum.Enum):
-        make = lambda value: member(kind, value)  # noqa: E731
+        make = lambda value: member(kind, value)
     elif kind is bool:
         make = _flag
     else:
@@ -191,7 +199,7 @@ def _function(record: type[Instruction]) -> Callable[..., NkiInstruction]:
 
 globals().update({record.MNEMONIC: _function(record) for record in REGISTRY.values()})
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     *REGISTRY, "NkiInstruction", "NkiValidationError", "dge_mode", "dma_engine", "engine", "get_nc_version",
     "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd",
 ]  # fmt: skip

@@ -21,7 +21,6 @@ from ranvier import target as targets
 from ranvier.dtypes import DType
 from ranvier.errors import RanvierError, error
 from ranvier.ir.kernel import Kernel
-from ranvier.loc import capture
 from ranvier.nki import arrays
 from ranvier.nki.builder import EagerBuilder, RecordingBuilder, check_result
 from ranvier.nki.calls import bad_call
@@ -58,7 +57,11 @@ class JitKernel:
         """The kernel on a logical core of `grid` cores; only one core is available."""
         if grid in (1, (1,)):
             return self
-        raise fail("E0104", f"{self.fn.__name__}[{grid}]: programs on several cores of a logical core", fix=f"call {self.fn.__name__}[1](...)")
+        raise fail(
+            "E0104",
+            f"{self.fn.__name__}[{grid}]: programs on several cores of a logical core",
+            fix=f"call {self.fn.__name__}[1](...)",
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if maybe_current() is not None:

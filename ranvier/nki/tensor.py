@@ -60,7 +60,9 @@ def as_dtype(what: object) -> DType:
         failure.where, failure.argument = capture(), "dtype"
         raise
     if not made.on_device:
-        raise fail("E0305", f"the core has no {made}", argument="dtype", fix=f"use {'int32' if made.is_integer else 'float32'}")
+        raise fail(
+            "E0305", f"the core has no {made}", argument="dtype", fix=f"use {'int32' if made.is_integer else 'float32'}"
+        )
     return made
 
 
@@ -170,9 +172,16 @@ class NkiTensor:
     def _lead(self, start: int, length: int, step: int, count: int) -> tuple[int, int]:
         """Start and length along the partition dimension or an indirect one, where only some slices are possible."""
         if self.access.index is not None and (start, length, step) != (0, count, 1):
-            raise fail("E0203", "the dimension that a runtime index selects cannot be sliced", fix="slice the index tensor instead")
+            raise fail(
+                "E0203",
+                "the dimension that a runtime index selects cannot be sliced",
+                fix="slice the index tensor instead",
+            )
         if step != 1 and length != 1:
-            raise fail("E0203", f"partitions of {self.name} are taken with step {step}; engines read neighbouring partitions only")
+            raise fail(
+                "E0203",
+                f"partitions of {self.name} are taken with step {step}; engines read neighbouring partitions only",
+            )
         return start, length
 
     def _expand_key(self, key: tuple) -> tuple:
@@ -205,7 +214,10 @@ class NkiTensor:
             return first, -(-(last - first) // step), step
         if type(item) is DynamicSlice:
             if not (0 <= item.start and 0 < item.size and item.start + item.size <= count):
-                raise fail("E0201", f"ds({item.start}, {item.size}) reaches outside: dimension {dim} of {self.name} has {count} elements")
+                raise fail(
+                    "E0201",
+                    f"ds({item.start}, {item.size}) reaches outside: dimension {dim} of {self.name} has {count} elements",
+                )
             return item.start, item.size, 1
         try:
             position = operator.index(item)
@@ -217,18 +229,32 @@ class NkiTensor:
         return first, None, 1
 
     def _bad_index(self, item: Any, dim: int) -> RanvierError:
-        if isinstance(item, NkiTensor) or (isinstance(item, slice) and any(isinstance(i, NkiTensor) for i in (item.start, item.stop))):
-            return fail("E0104", f"dimension {dim} of {self.name} is indexed by a tensor", fix="use vector_select, which reads one row per partition")
-        hint = "use expand_dim for a new dimension" if item is None else "an index is made of integers, slices, nl.ds and ..."
+        if isinstance(item, NkiTensor) or (
+            isinstance(item, slice) and any(isinstance(i, NkiTensor) for i in (item.start, item.stop))
+        ):
+            return fail(
+                "E0104",
+                f"dimension {dim} of {self.name} is indexed by a tensor",
+                fix="use vector_select, which reads one row per partition",
+            )
+        hint = (
+            "use expand_dim for a new dimension"
+            if item is None
+            else "an index is made of integers, slices, nl.ds and ..."
+        )
         return fail("E0203", f"{item!r} is not an index (dimension {dim} of {self.name})", fix=hint)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise fail("E0104", "tensors are not assigned to", fix="use nisa.tensor_copy, nl.store, or the dst of an instruction")
+        raise fail(
+            "E0104", "tensors are not assigned to", fix="use nisa.tensor_copy, nl.store, or the dst of an instruction"
+        )
 
     __iter__ = None
 
     def __bool__(self) -> bool:
-        raise fail("E0103", "the values of a tensor are not known while the kernel is made, so it cannot decide a branch")
+        raise fail(
+            "E0103", "the values of a tensor are not known while the kernel is made, so it cannot decide a branch"
+        )
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """Elements start, start + step, ... before `end` along `dim`."""
@@ -239,7 +265,11 @@ class NkiTensor:
         """Element `index` along `dim`, which is dropped (kept with size 1 if it is the partition dimension)."""
         dim = self._dim(dim)
         if isinstance(index, NkiTensor):
-            raise fail("E0104", f"select by a tensor along dimension {dim} of {self.name}", fix="use an integer, or vector_select")
+            raise fail(
+                "E0104",
+                f"select by a tensor along dimension {dim} of {self.name}",
+                fix="use an integer, or vector_select",
+            )
         return self[(slice(None),) * dim + (index,)]
 
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
@@ -248,12 +278,24 @@ class NkiTensor:
         `vector_offset` is an integer tensor [P, 1] in SBUF; dimension 0 of the result has size P and cannot be sliced.
         """
         if dim != 0 or self.on_chip or self.access.index is not None:
-            raise fail("E0203", f"vector_select works along dimension 0 of an HBM tensor that has no index yet; this is dimension {dim} of {self!r}")
+            raise fail(
+                "E0203",
+                f"vector_select works along dimension 0 of an HBM tensor that has no index yet; this is dimension {dim} of {self!r}",
+            )
         stride, bound = self.access.pattern[0]
-        return self._indirect(vector_offset, stride, bound, self.access.offset, self.access.pattern[1:], self.access.dtype)
+        return self._indirect(
+            vector_offset, stride, bound, self.access.offset, self.access.pattern[1:], self.access.dtype
+        )
 
-    def _indirect(self, index: NkiTensor, stride: int, bound: int, offset: int, inner: tuple[Pair, ...], dtype: DType) -> NkiTensor:
-        if not isinstance(index, NkiTensor) or index.access.space is not Space.SBUF or index.access.free_elements != 1 or not index.dtype.is_integer:
+    def _indirect(
+        self, index: NkiTensor, stride: int, bound: int, offset: int, inner: tuple[Pair, ...], dtype: DType
+    ) -> NkiTensor:
+        if (
+            not isinstance(index, NkiTensor)
+            or index.access.space is not Space.SBUF
+            or index.access.free_elements != 1
+            or not index.dtype.is_integer
+        ):
             raise fail("E0203", f"the vector of indices is {index!r}; it must be an integer tensor (P, 1) in SBUF")
         pattern = ((stride, index.access.partitions), *inner)
         made = AccessPattern(self.access.buffer, offset, pattern, dtype, 0, Indirect(index.access, stride, bound))
@@ -272,7 +314,9 @@ class NkiTensor:
 
     def _with(self, pairs: Sequence[Pair]) -> NkiTensor:
         ap = self.access
-        return NkiTensor(AccessPattern(ap.buffer, ap.offset, tuple(pairs), ap.dtype, ap.partition, ap.index), self.shared)
+        return NkiTensor(
+            AccessPattern(ap.buffer, ap.offset, tuple(pairs), ap.dtype, ap.partition, ap.index), self.shared
+        )
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Dimensions in the order `dims`; the partition dimension stays first."""
@@ -286,7 +330,10 @@ class NkiTensor:
         """`dim`, which has size 1, repeated `size` times (stride 0)."""
         dim = self._dim(dim, lead=False)
         if self.shape[dim] != 1 or size < 1:
-            raise fail("E0203", f"dimension {dim} of {self.name} has size {self.shape[dim]}; only size 1 can be broadcast (to {size})")
+            raise fail(
+                "E0203",
+                f"dimension {dim} of {self.name} has size {self.shape[dim]}; only size 1 can be broadcast (to {size})",
+            )
         pairs = list(self.access.pattern)
         pairs[dim] = (0, size)
         return self._with(pairs)
@@ -302,7 +349,9 @@ class NkiTensor:
         """Without `dim`, which has size 1. One dimension (on chip: two) is left at least."""
         dim = self._dim(dim, lead=False)
         if self.shape[dim] != 1:
-            raise fail("E0203", f"dimension {dim} of {self.name} has size {self.shape[dim]}; only size 1 can be squeezed")
+            raise fail(
+                "E0203", f"dimension {dim} of {self.name} has size {self.shape[dim]}; only size 1 can be squeezed"
+            )
         if self.ndim <= 1 + self.on_chip:
             raise fail("E0203", f"{self.name} has {self.ndim} dimensions; none can be removed")
         return self._with(self.access.pattern[:dim] + self.access.pattern[dim + 1 :])
@@ -312,7 +361,10 @@ class NkiTensor:
         dim = self._dim(dim)
         parts = infer(tuple(shape), self.shape[dim])
         if parts is None:
-            raise fail("E0203", f"dimension {dim} of {self.name} has size {self.shape[dim]}; {tuple(shape)} does not multiply to that")
+            raise fail(
+                "E0203",
+                f"dimension {dim} of {self.name} has size {self.shape[dim]}; {tuple(shape)} does not multiply to that",
+            )
         if dim == 0 and parts == (self.shape[0],):
             return self
         self._dim(dim, lead=False)
@@ -328,30 +380,50 @@ class NkiTensor:
             raise fail("E0203", f"flatten_dims({start_dim}, {end_dim}): the first dimension comes after the last")
         merged = restride(group, (math.prod(count for _, count in group),))
         if merged is None:
-            raise fail("E0203", f"dimensions {first} to {last} of {self.name} have strides and sizes {list(group)}; merging them needs a copy")
+            raise fail(
+                "E0203",
+                f"dimensions {first} to {last} of {self.name} have strides and sizes {list(group)}; merging them needs a copy",
+            )
         return self._with((*self.access.pattern[:first], *merged, *self.access.pattern[last + 1 :]))
 
     def reshape(self, shape: Sequence[int]) -> NkiTensor:
         """The same elements in the same order with another shape; the partition dimension stays as it is."""
         shape = tuple(int(size) for size in shape)
         if math.prod(shape) != self.size or any(size < 1 for size in shape):
-            raise fail("E0203", f"{self.name} of shape {self.shape} has {self.size} elements, shape {shape} has another number")
+            raise fail(
+                "E0203", f"{self.name} of shape {self.shape} has {self.size} elements, shape {shape} has another number"
+            )
         lead = int(self.on_chip or self.access.index is not None)
         if lead and (shape[0] != self.shape[0] or len(shape) < 1 + self.on_chip):
-            raise fail("E0203", f"reshape from {self.shape} to {shape}: dimension 0 is the partition dimension of {self.name} and stays {self.shape[0]}, beside another one")
+            raise fail(
+                "E0203",
+                f"reshape from {self.shape} to {shape}: dimension 0 is the partition dimension of {self.name} and stays {self.shape[0]}, beside another one",
+            )
         made = restride(self.access.pattern[lead:], shape[lead:])
         if made is None:
-            raise fail("E0203", f"{self.name} with [stride, count] {self.get_pattern()} cannot take shape {shape} without a copy")
+            raise fail(
+                "E0203",
+                f"{self.name} with [stride, count] {self.get_pattern()} cannot take shape {shape} without a copy",
+            )
         return self._with((*self.access.pattern[:lead], *made))
 
-    def rearrange(self, src_pattern: Sequence, dst_pattern: Sequence, fixed_sizes: Mapping[str, int] | None = None) -> NkiTensor:
+    def rearrange(
+        self, src_pattern: Sequence, dst_pattern: Sequence, fixed_sizes: Mapping[str, int] | None = None
+    ) -> NkiTensor:
         """Split, reorder and merge dimensions by name: `t.rearrange(("p", ("h", "w")), ("p", "w", "h"), {"h": 4})`."""
         sizes = dict(fixed_sizes or {})
         groups = [(g,) if isinstance(g, str) else tuple(g) for g in src_pattern]
         names = [name for group in groups for name in group]
         wanted = [(g,) if isinstance(g, str) else tuple(g) for g in dst_pattern]
-        if len(groups) != self.ndim or sorted(names) != sorted(n for g in wanted for n in g) or len(set(names)) != len(names):
-            raise fail("E0203", f"rearrange from {src_pattern} to {dst_pattern}: each of the {self.ndim} dimensions of {self.name} is named once on both sides")
+        if (
+            len(groups) != self.ndim
+            or sorted(names) != sorted(n for g in wanted for n in g)
+            or len(set(names)) != len(names)
+        ):
+            raise fail(
+                "E0203",
+                f"rearrange from {src_pattern} to {dst_pattern}: each of the {self.ndim} dimensions of {self.name} is named once on both sides",
+            )
         split = self
         for dim in reversed(range(self.ndim)):
             if len(groups[dim]) > 1:
@@ -366,11 +438,18 @@ class NkiTensor:
         """The same bytes as elements of `dtype`; the last dimension, which must be dense, grows or shrinks."""
         to, ap = as_dtype(dtype), self.access
         if ap.index is not None:
-            raise fail("E0203", f"{self.name} has a runtime index; its dtype cannot be reinterpreted", fix="use view before the index")
+            raise fail(
+                "E0203",
+                f"{self.name} has a runtime index; its dtype cannot be reinterpreted",
+                fix="use view before the index",
+            )
         lead = int(self.on_chip)
         made = rescale(ap.pattern[lead:], ap.offset, ap.dtype.itemsize, to.itemsize)
         if made is None:
-            raise fail("E0203", f"{ap.dtype} elements with [stride, count] {self.get_pattern()} at offset {self.offset} cannot be seen as {to}")
+            raise fail(
+                "E0203",
+                f"{ap.dtype} elements with [stride, count] {self.get_pattern()} at offset {self.offset} cannot be seen as {to}",
+            )
         offset, pairs = made
         return NkiTensor(AccessPattern(ap.buffer, offset, (*ap.pattern[:lead], *pairs), to, ap.partition), self.shared)
 
@@ -393,7 +472,9 @@ class NkiTensor:
         """
         to = self.dtype if dtype is None else as_dtype(dtype)
         if scalar_offset is not None:
-            raise fail("E0104", "ap with a scalar_offset", fix="use vector_offset, or an offset known while the kernel is made")
+            raise fail(
+                "E0104", "ap with a scalar_offset", fix="use vector_offset, or an offset known while the kernel is made"
+            )
         if offset is None:
             offset = self.offset * self.dtype.itemsize // to.itemsize
         pairs = tuple((int(step), int(count)) for step, count in pattern)
@@ -402,14 +483,20 @@ class NkiTensor:
         buffer = self.access.buffer
         if vector_offset is not None:
             if self.on_chip or indirect_dim != 0:
-                raise fail("E0203", f"vector_offset selects along dimension 0 of HBM tensors; this is dimension {indirect_dim} of {self!r}")
+                raise fail(
+                    "E0203",
+                    f"vector_offset selects along dimension 0 of HBM tensors; this is dimension {indirect_dim} of {self!r}",
+                )
             stride = math.prod(buffer.shape[1:]) * buffer.dtype.itemsize // to.itemsize
             return self._indirect(vector_offset, stride, buffer.shape[0], offset, pairs[1:], to)
         if not self.on_chip:
             return NkiTensor(self._bounded(AccessPattern(buffer, offset, pairs, to)), self.shared)
         row = buffer.bytes_per_partition // to.itemsize
         if pairs[0][1] > 1 and pairs[0][0] != row:
-            raise fail("E0203", f"the first pair of the pattern walks partitions of {self.name}, so its step is {row}, not {pairs[0][0]}")
+            raise fail(
+                "E0203",
+                f"the first pair of the pattern walks partitions of {self.name}, so its step is {row}, not {pairs[0][0]}",
+            )
         made = AccessPattern(buffer, offset % row, ((1, pairs[0][1]), *pairs[1:]), to, offset // row)
         return NkiTensor(self._bounded(made), self.shared)
 
@@ -418,7 +505,11 @@ class NkiTensor:
         limit = ap.buffer.bytes_per_partition
         rows = ap.partition + ap.partitions if ap.space.on_chip else 0
         if low < 0 or high > limit or rows > ap.buffer.partitions:
-            raise fail("E0201", f"the pattern touches bytes {low} to {high} of {limit} of {self.name}" + (f", partitions up to {rows} of {ap.buffer.partitions}" if rows else ""))
+            raise fail(
+                "E0201",
+                f"the pattern touches bytes {low} to {high} of {limit} of {self.name}"
+                + (f", partitions up to {rows} of {ap.buffer.partitions}" if rows else ""),
+            )
         return ap
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
