@@ -125,6 +125,7 @@ class OperandSpec:
     default: Any = REQUIRED
     doc: str = ""
     state: str = ""
+    all_lanes: bool = False
 
 
 def _field(spec: OperandSpec, default: Any) -> Any:
@@ -155,12 +156,14 @@ def attr(type: Any, default: Any = REQUIRED, doc: str = "") -> Any:
     return _field(spec, default)
 
 
-def state(name: str, doc: str = "") -> Any:
+def state(name: str, doc: str = "", all_lanes: bool = False) -> Any:
     """Hidden hardware state that the instruction reads and writes: one float32 per partition, kept between instructions.
 
-    The field holds no value; `uses_state` of the instruction says whether this one touches it.
+    The instruction gets those of the partitions of its first read operand (without one: of dst), or with `all_lanes` of
+    all partitions. The field holds no value; `uses_state` of the instruction says whether this one touches it.
     """
-    return field(metadata={"spec": OperandSpec("", "state", doc=doc, state=name)}, default=None)
+    spec = OperandSpec("", "state", default=None, doc=doc, state=name, all_lanes=all_lanes)
+    return _field(spec, None)
 
 
 @dataclass(frozen=True, slots=True)

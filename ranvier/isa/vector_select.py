@@ -240,7 +240,7 @@ class RangeSelect(Instruction):
         for name, op in (("comp_op0", self.comp_op0), ("comp_op1", self.comp_op1)):
             self.require(op.name in _RANGE_COMPARISONS, "RS-2", f"{name} is {op}", argument=name)
         fill = f"on_false_value is {self.on_false_value!r}"
-        self.require(self.on_false_value == FP32_MIN, "RS-3", fill, argument="on_false_value")
+        self.require(float(np.float32(self.on_false_value)) == FP32_MIN, "RS-3", fill, argument="on_false_value")
         self.require(self.reduce_op is _MAX, "RS-3", f"reduce_op is {self.reduce_op}", argument="reduce_op")
         end = self.range_start + self.dst.free_elements
         message = f"indices go from {self.range_start} to {end}"

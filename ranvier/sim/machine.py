@@ -154,6 +154,16 @@ def bind(inst: Instruction, memory: Memory, target: Target) -> Callable[[], None
     return run
 
 
+def _registers(inst: Instruction, spec: OperandSpec, memory: Memory, target: Target) -> np.ndarray:
+    """The part of a hidden state that `inst` sees: the lanes of its operand, counted within the operand's buffer (wherever
+    that is placed, so that placement does not change results)."""
+    state = memory.state(spec.state, int(target.sbuf.partitions.value))
+    if spec.all_lanes:
+        return state
+    ap = next(ap for role in ("src", "dst") for _, ap in inst.operands(role))
+    return state[ap.partition : ap.partition + ap.partitions]
+
+
 def _is_stored(inst: Instruction, spec: OperandSpec) -> bool:
     if spec.role == "dst":
         return getattr(inst, spec.name) is not None
@@ -164,8 +174,7 @@ def _fetcher(inst: Instruction, spec: OperandSpec, memory: Memory, target: Targe
     if spec.role == "state":
         if not inst.uses_state():
             return lambda: None
-        partitions = next(ap for _, ap in inst.operands("src")).partitions
-        register = memory.state(spec.state, int(target.sbuf.partitions.value))[:partitions]
+        register = _registers(inst, spec, memory, target)
         return lambda: register
     value = getattr(inst, spec.name)
     if not isinstance(value, AccessPattern):
@@ -185,8 +194,7 @@ def _fetcher(inst: Instruction, spec: OperandSpec, memory: Memory, target: Targe
 
 def _storer(inst: Instruction, spec: OperandSpec, memory: Memory, target: Target) -> Callable[[np.ndarray], None]:
     if spec.role == "state":
-        partitions = next(ap for _, ap in inst.operands("src")).partitions
-        register = memory.state(spec.state, int(target.sbuf.partitions.value))[:partitions]
+        register = _registers(inst, spec, memory, target)
 
         def store_state(result: np.ndarray) -> None:
             register[...] = result

@@ -57,7 +57,8 @@ def run(inst: Instruction, tiles: Tiles | None = None, on=TRN2, memory: Memory |
     fill(memory, inst, tiles.values if tiles else {})
     check_written(inst, memory)
     bind(inst, memory, on)()
-    return memory.view(inst.writes()[0]).copy()
+    written = inst.writes()
+    return memory.view(written[0]).copy() if written else np.empty(0)
 
 
 def read(memory: Memory, ap: AccessPattern) -> np.ndarray:
