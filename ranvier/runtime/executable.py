@@ -1,0 +1,162 @@
+"""A compiled model: called like the model, run on the simulated core, profiled, saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ranvier.errors import error
+from ranvier.graph.core import Graph
+from ranvier.ir.kernel import Kernel, ParamSource
+from ranvier.ir.program import Program
+from ranvier.runtime.artifact import Artifact, load_artifact
+from ranvier.runtime.calling import ArrayCalling, Calling
+from ranvier.runtime.state import from_device, full_state, to_device, weight_array
+from ranvier.sim.interpreter import Interpreter
+from ranvier.target import Target
+
+if TYPE_CHECKING:
+    from ranvier.runtime.inspect import Inspection
+
+    from ranvier.profile import Profile
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A program with all that is needed to call it. Made by `ranvier.compile` and `ranvier.load`.
+
+    `graph` is the model as it was imported, `device_graph` what the core computes, `prologue` what is computed once
+    from the parameters. `params` are the model's own arrays by key, held by reference: the core's copies are made at
+    the first call and kept, so new values of parameters are given with `with_params`.
+    `manifest` says where the program comes from.
+    """
+
+    program: Program
+    target: Target
+    graph: Graph
+    device_graph: Graph
+    prologue: Graph | None
+    calling: Calling
+    params: Mapping[str, np.ndarray]
+    manifest: Mapping[str, Any]
+    stages: tuple[tuple[str, float], ...] = ()
+    """Seconds that each stage of the compiler took; empty if the program came from the cache or a file."""
+    lowered: Kernel | None = field(default=None, repr=False)
+    artifact: Artifact | None = field(default=None, repr=False)
+    """The file this was loaded from."""
+
+    def __repr__(self) -> str:
+        count = sum(len(stream.slots) for stream in self.program.streams)
+        return f"<Executable {self.program.name} for {self.target.name} in {self.dtype}: {count} instructions>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns for these arguments, computed on the simulated core.
+
+        A compiled model takes and gives what the model does; a loaded one takes and gives numpy arrays. Raises E0603
+        for arguments of other structure, shape or dtype than those the program was compiled for.
+        """
+        return self.calling.unflatten(self.run_arrays(self.calling.flatten(args, kwargs)))
+
+    def run_arrays(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs of the graph, in order, for its inputs, in order. Raises E0603 for what does not fit."""
+        given = to_device(self.program, self.graph.input_types, arrays)
+        outputs = self.interpreter.run(given, self.weights)
+        return from_device(self.program, self.graph.output_types, outputs)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that the model is computed in."""
+        return self.manifest["dtype"]
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The instructions in program order, before they were placed and scheduled.
+
+        Of a program from a file or the cache: the scheduled ones in the order they had before, spills included.
+        """
+        if self.lowered is not None:
+            return self.lowered
+        slots = sorted((slot for _, slot in self.program.slots()), key=lambda slot: slot.order)
+        p = self.program
+        body = tuple(slot.instruction for slot in slots)
+        return Kernel(p.name, p.target, p.buffers, p.inputs, p.outputs, body, p.params, p.constants)
+
+    @cached_property
+    def weights(self) -> dict[str, np.ndarray]:
+        """The arrays of the program's parameter buffers, in the form the core takes, by buffer name."""
+        if self.artifact is not None:
+            self.artifact.check_weights()
+            return dict(self.artifact.weights)
+        state = full_state(self.params, self.prologue)
+        made: dict[ParamSource, np.ndarray] = {}
+        for _, source in self.program.params:
+            if source not in made:
+                made[source] = weight_array(source, state)
+        return {name: made[source] for name, source in self.program.params}
+
+    @cached_property
+    def interpreter(self) -> Interpreter:
+        """The simulated core with the program loaded. Its parameters are `weights`, by buffer name."""
+        plain = tuple((name, ParamSource(name)) for name, _ in self.program.params)
+        return Interpreter(dataclasses.replace(self.program, params=plain), self.target)
+
+    def with_params(self, params: Mapping[str, np.ndarray]) -> Executable:
+        """The same program with other parameters, as arrays by key. Raises E0603 for a missing key or a wrong shape."""
+        for p in self.graph.params:
+            if p.key not in params or params[p.key].shape != p.value.shape:
+                found = f"shape {params[p.key].shape}" if p.key in params else "missing"
+                raise error("E0603", f"the parameter {p.key} is {found}; the program was compiled for {p.value.shape}")
+        return dataclasses.replace(self, params=dict(params), artifact=None)
+
+    def profile(self) -> Profile:
+        """Where the time of one run goes, on the target. Time does not depend on values, so no inputs are needed."""
+        from ranvier.profile import profile_program
+
+        return profile_program(self.program, self.target, flops=self.device_graph.flops(), name=self.program.name)
+
+    def inspect(self) -> Inspection:
+        """Provenance, instruction mix, memory map and cost per layer."""
+        from ranvier.runtime.inspect import inspect_executable
+
+        return inspect_executable(self)
+
+    def save(self, path: str | os.PathLike[str], *, weights: bool = True) -> None:
+        """Write the program to one file that `ranvier.load` reads, by default with its weights.
+
+        Raises E0704 if inputs or outputs cannot be described, E0804 if the file cannot be written.
+        """
+        self.to_artifact(weights=weights).save(path)
+
+    def to_artifact(self, *, weights: bool) -> Artifact:
+        """The artifact that `save` writes."""
+        return Artifact.of(
+            program=self.program, target=self.target, graph=self.graph, device_graph=self.device_graph,
+            prologue=self.prologue, manifest={**self.manifest, "has_weights": weights}, call=self.calling.describe(),
+            weights=self.weights if weights else None,
+        )
+
+
+def load(path: str | os.PathLike[str]) -> Executable:
+    """The executable that `Executable.save` wrote to `path`. It takes and gives numpy arrays, and needs no framework.
+
+    Weights are mapped from the file and checked at the first call. Raises E0701 to E0703 for files that are not whole
+    artifacts of a known version, E0804 if the file cannot be opened. A file without weights gives an executable that
+    `with_params` completes.
+    """
+    artifact = load_artifact(Path(path))
+    return executable_of(artifact, calling=ArrayCalling(artifact.call), params={},
+                         file=artifact if artifact.manifest["has_weights"] else None)
+
+
+def executable_of(artifact: Artifact, *, calling: Calling, params: Mapping[str, np.ndarray],
+                  file: Artifact | None = None) -> Executable:
+    """The executable of a saved program, called by `calling`."""
+    return Executable(artifact.program, artifact.target, artifact.graph, artifact.device_graph, artifact.prologue,
+                      calling, params, artifact.manifest, artifact=file)
