@@ -7,8 +7,9 @@ from collections import Counter
 
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, channels, columns, rows
-from ranvier.graph.composite import Attention, BatchNorm, GroupNorm, LayerNorm, LogSoftmax, RmsNorm, Rope, Softmax
-from ranvier.graph.contract import Conv, Linear, MatMul, Pool
+from ranvier.graph.attention import Attention
+from ranvier.graph.composite import BatchNorm, GroupNorm, LayerNorm, Linear, LogSoftmax, RmsNorm, Rope, Softmax
+from ranvier.graph.contract import Conv, MatMul, Pool
 from ranvier.graph.core import Graph, Node, Value
 from ranvier.graph.indexing import Take
 from ranvier.graph.movement import Reshape, Transpose
@@ -137,10 +138,9 @@ def choose(group: Group, votes: Counter[Layout]) -> Layout | None:
             size = anchor.output.shape[-1]
             batch = math.prod(anchor.output.shape[:-1])
             fitting = Counter({l: n for l, n in votes.items() if (l.a, l.b) == (1, batch) or (l.b, l.c) == (size, 1)})
-            if isinstance(anchor.op, MatMul) and len(shape) > 2:
-                fitting = Counter({l: n for l, n in fitting.items() if l.a == 1})
-            default = rows(shape, segment=shape[-2] if isinstance(anchor.op, MatMul) and len(shape) > 2 else 0)
-            return _most(fitting) or default
+            if isinstance(anchor.op, MatMul) and batch != anchor.output.shape[-2]:
+                return rows(shape, segment=shape[-2])  # a tile holds rows of one product of the batch
+            return _most(fitting) or rows(shape)
         case Conv() | Pool():
             return channels(shape)
         case Softmax() | LogSoftmax() | LayerNorm() | RmsNorm() | Take() | Rope():

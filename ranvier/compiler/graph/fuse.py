@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ranvier.graph.composite import Gelu, Silu
-from ranvier.graph.contract import Conv, Linear, MatMul
+from ranvier.graph.composite import Gelu, Linear, Silu
+from ranvier.graph.contract import Conv, MatMul
 from ranvier.graph.core import Graph, Node, Value
 
 ANCHORS_WITH_EPILOGUE = (Linear, MatMul, Conv)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ranvier.graph.composite import BatchNorm, GroupNorm, LayerNorm, Rope
-from ranvier.graph.contract import Conv, Linear, MatMul
+from ranvier.graph.composite import BatchNorm, GroupNorm, LayerNorm, Linear, Rope
+from ranvier.graph.contract import Conv, MatMul
 from ranvier.graph.core import Constant, Graph, Node, Op, Value, infer_types
 from ranvier.graph.elementwise import Binary, Unary
 from ranvier.graph.movement import Reshape, Transpose

@@ -7,7 +7,7 @@ from ranvier.compiler.graph.assign_layouts import head_layout, merged_heads, uns
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, rows
 from ranvier.compiler.lower.context import Lowering, Tiles
-from ranvier.graph.composite import Attention
+from ranvier.graph.attention import Attention
 from ranvier.graph.core import Node, Value
 from ranvier.kernels.attention import MASKED, Heads, attention
 from ranvier.kernels.matmul import spans

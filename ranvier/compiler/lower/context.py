@@ -173,9 +173,11 @@ class Lowering:
             return self._lazy[value]()
         if value in self.params:
             buffer = self.builder.param(
-                self.unique(value), value.shape or (1,), device_dtype(value.dtype), ParamSource(self.params[value], dtype=value.dtype)
+                self.unique(value), value.shape or (1,), device_dtype(value.dtype), ParamSource(
+                    self.params[value], reshape=value.shape or (1,), dtype=value.dtype
+                ),
             )
-            return HbmView.whole(buffer.access.buffer).reshape(value.shape) or HbmView.whole(buffer.access.buffer)
+            return self._shaped(HbmView.whole(buffer.access.buffer), value.shape)
         if value in self.literals:
             array = np.ascontiguousarray(self.literals[value])
             dtype = device_dtype(value.dtype)
@@ -265,17 +267,31 @@ class Lowering:
 
     # -- operands of element-wise work ----------------------------------------------------------------------------------
     def replica(self, value: Value, shape: tuple[int, ...], partitions: int) -> NkiTensor:
-        """A tile [partitions, elements of shape] with the same row in every partition: `value` broadcast to `shape`."""
+        """A tile [partitions, elements] with the elements of `value`, seen in `shape`, in every partition."""
         full = min(PARTITIONS, partitions)
         key = ("replica", self.root(value), shape)
         tile = self._replicas.get(key)
         if tile is None or tile.shape[0] < full:
-            view = self.view(value).broadcast(shape)
+            view = self._shaped(self.view(value), shape)
             size = math.prod(shape)
             tile = self.sbuf((full, size), value.dtype)
             nisa.dma_copy(dst=tile, src=NkiTensor(view.access(((0, full), *view.pairs))))
             self._replicas[key] = tile
         return tile if tile.shape[0] == partitions else tile[:partitions]
+
+    def vector(self, value: Value, layout: Layout, start: int, size: int) -> NkiTensor:
+        """Rows [start, start + size) of a value with one element per partition, as [size, 1] float32.
+
+        Scalar operands of instructions are float32, so others are converted, once.
+        """
+        tile = self.tiles(value, layout).rows(start, size).reshape((size, 1))
+        if tile.dtype is dt.float32:
+            return tile
+        key = ("vector", self.root(value), layout, start, size)
+        if key not in self._replicas:
+            self._replicas[key] = self.sbuf((size, 1), dt.float32)
+            nisa.tensor_copy(dst=self._replicas[key], src=tile)
+        return self._replicas[key]
 
     def ones(self, size: int, dtype: DType) -> NkiTensor:
         """A [1, size] tile of ones."""

@@ -11,7 +11,7 @@ from ranvier.compiler.layout import Layout, columns
 from ranvier.compiler.lower.context import Lowering, Tiles
 from ranvier.compiler.lower.pointwise import Chunk, Operand, Sink, TileEmitter, operand
 from ranvier.errors import error
-from ranvier.graph.contract import Linear
+from ranvier.graph.composite import Linear
 from ranvier.graph.core import Value
 from ranvier.kernels.matmul import MOVING_COLUMNS, accumulate, spans
 from ranvier.nki.tensor import NkiTensor

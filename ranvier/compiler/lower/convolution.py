@@ -125,11 +125,7 @@ def lower_conv(ctx: Lowering, group: Group) -> None:
 def _bias(ctx: Lowering, node: Node, layout: Layout, chunk: Chunk):
     if len(node.inputs) < 3:
         return None
-    bias = node.inputs[2]
-    tile = ctx.tiles(bias, Layout(1, layout.b, 1, layout.segment)).rows(chunk.b0, chunk.b).reshape((chunk.b, 1))
-    if chunk.a * chunk.c > 1:
-        return tile
-    return tile.reshape((chunk.b, 1, 1))
+    return ctx.vector(node.inputs[2], Layout(1, layout.b, 1, layout.segment), chunk.b0, chunk.b)
 
 
 def _taps(ctx: Lowering, weight: Value) -> list[NkiTensor]:
@@ -211,7 +207,7 @@ def lower_pool(ctx: Lowering, group: Group) -> None:
     node = group.anchor
     assert node is not None and isinstance(node.op, Pool)
     op, x = node.op, node.inputs[0]
-    window = window_of(node, op.kernel, op.stride, op.padding, (1,) * len(op.kernel))
+    window = window_of(node, op.kernel, op.stride, op.padding, op.dilation or (1,) * len(op.kernel))
     largest = op.kind == "max"
     images = padded_images(ctx, x, window, -3.0e38 if largest else 0.0)
     layout = ctx.layout_of(node.output)

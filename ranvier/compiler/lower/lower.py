@@ -16,8 +16,9 @@ from ranvier.compiler.lower.pointwise import lower_pointwise
 from ranvier.compiler.lower.rowwise import lower_reduce, lower_rope, lower_row_function, lower_take
 from ranvier.compiler.lower.view import HbmView
 from ranvier.errors import error
-from ranvier.graph.composite import Attention, LayerNorm, LogSoftmax, RmsNorm, Rope, Softmax
-from ranvier.graph.contract import Conv, Linear, MatMul, Pool
+from ranvier.graph.attention import Attention
+from ranvier.graph.composite import LayerNorm, Linear, LogSoftmax, RmsNorm, Rope, Softmax
+from ranvier.graph.contract import Conv, MatMul, Pool
 from ranvier.graph.core import Graph, Op, Value
 from ranvier.graph.indexing import Full, Iota, Take
 from ranvier.graph.movement import Broadcast, Concat, Pad, Reshape, Reverse, Slice, Transpose

@@ -64,6 +64,8 @@ def operand(ctx: Lowering, value: Value, shape: tuple[int, ...], layout: Layout,
     plain_free = all(g in (w, (1,) * len(w)) for g, w in ((a, whole[0]), (c, whole[2])))
     if b == whole[1] and plain_free:
         own = Layout(math.prod(a), layout.b, math.prod(c), layout.segment)
+        if own.free == 1 and layout.free > 1:
+            return ctx.vector(value, own, chunk.b0, chunk.b)
         tile = ctx.tiles(value, own).rows(chunk.b0, chunk.b)
         return _spread(tile, chunk, math.prod(a) != layout.a, math.prod(c) != layout.c)
     if all(n == 1 for n in b) and plain_free:
@@ -74,12 +76,10 @@ def operand(ctx: Lowering, value: Value, shape: tuple[int, ...], layout: Layout,
 
 
 def _spread(tile: NkiTensor, chunk: Chunk, a_broadcast: bool, c_broadcast: bool) -> NkiTensor:
-    """A [b, a or 1, c or 1] tile for the chunk: one value per partition, or broadcast along the free axes."""
+    """A [b, a or 1, c or 1] tile for the chunk, broadcast along the free axes."""
     a = slice(0, 1) if a_broadcast else slice(chunk.a0, chunk.a0 + chunk.a)
     c = slice(0, 1) if c_broadcast else slice(chunk.c0, chunk.c0 + chunk.c)
     part = tile[:, a, c]
-    if part.shape[1:] == (1, 1):
-        return part.reshape((chunk.b, 1)) if chunk.a * chunk.c > 1 else part
     if part.shape[1] != chunk.a:
         part = part.broadcast(1, chunk.a)
     if part.shape[2] != chunk.c:
@@ -135,7 +135,7 @@ class Step:
 
 def is_vector(x: Operand, chunk: Chunk) -> bool:
     """One value per partition where the chunk has more than one."""
-    return isinstance(x, NkiTensor) and x.shape == (chunk.b, 1) and chunk.a * chunk.c > 1
+    return isinstance(x, NkiTensor) and x.shape == (chunk.b, 1)
 
 
 _REVERSED = {"subtract": "subtract", "greater": "less", "less": "greater", "greater_equal": "less_equal", "less_equal": "greater_equal"}
@@ -347,15 +347,8 @@ class TileEmitter:
             nisa.tensor_tensor(dst=square, data1=x, data2=x, op="multiply")
             nisa.tensor_tensor(dst=result, data1=square, data2=square if exponent == 4 else x, op="multiply")
             return result
-        base = self._in_sbuf(self.tile(left))
-        power = self.tile(right)
-        if isinstance(base, float):
-            filled = self.temp()
-            nisa.memset(dst=filled, value=base)
-            base = filled
-        if isinstance(power, float) or is_vector(power, self.chunk):
-            return Step("scalar", base, (("power", power, False),))
-        return Step("tensor", base, (("power", self._in_sbuf(power), False),))
+        base, power = (self._in_sbuf(self._as_tile(self.tile(v), dt.float32)) for v in (left, right))
+        return Step("tensor", base, (("power", power, False),))  # on gpsimd, which alone has powers and reads SBUF only
 
     def _in_sbuf(self, x: Operand) -> Operand:
         if isinstance(x, NkiTensor) and x.access.space.value == "psum":
@@ -417,7 +410,7 @@ class TileEmitter:
         """`operation` on `value`, as the second operation of a pending tensor_scalar where that is possible."""
         before = self.pending(value)
         if before is not None and before.kind == "scalar" and len(before.operations) == 1:
-            if not {before.operations[0][0], operation[0]} & {"power"} and not _bitwise(before.operations[0][0], operation[0]):
+            if not _bitwise(before.operations[0][0], operation[0]):
                 return replace(before, operations=(*before.operations, operation))
         data = self.tile(value)
         if isinstance(data, float) or is_vector(data, self.chunk):
@@ -481,17 +474,15 @@ class TileEmitter:
             return
         if step.kind == "scalar":
             first, second = step.operations[0], step.operations[1] if len(step.operations) == 2 else (None, None, False)
-            if first[0] == "power":
-                data = self._in_sbuf(data)
             nisa.tensor_scalar(
-                dst=dst, data=data, op0=first[0], operand0=_single(first[1]), reverse0=first[2],
-                op1=second[0], operand1=_single(second[1]), reverse1=second[2],
+                dst=dst, data=data, op0=first[0], operand0=first[1], reverse0=first[2],
+                op1=second[0], operand1=second[1], reverse1=second[2],
             )  # fmt: skip
             return
         if step.kind == "fused":
             (op0, operand0, reverse0), (op1, operand1, reverse1) = step.operations
             nisa.scalar_tensor_tensor(
-                dst=dst, data=data, op0=op0, operand0=_single(operand0), op1=op1, operand1=operand1,
+                dst=dst, data=data, op0=op0, operand0=operand0, op1=op1, operand1=operand1,
                 reverse0=reverse0, reverse1=reverse1,
             )  # fmt: skip
             return
@@ -500,11 +491,6 @@ class TileEmitter:
             nisa.tensor_copy(dst=dst, src=data)
         else:
             nisa.tensor_tensor(dst=dst, data1=data, data2=other, op=name)
-
-
-def _single(x: Operand | None) -> Operand | None:
-    """[P, 1] operands of scalar operations are float32 numbers or tiles as they are."""
-    return x
 
 
 def _bitwise(*names: str) -> bool:
