@@ -17,8 +17,8 @@ instructions that could run at the same time, and those are near each other in t
 def assign_engines(kernel: Kernel, costs: Costs) -> Kernel:
     """The kernel with an engine in each instruction that has the field, so that busy times are balanced.
 
-    In program order, each instruction goes to the legal engine that would be done with it first, counting the busy times
-    given out so far. Data movements are triggered by the sync engine, which does nothing else, where it may.
+    In program order, each instruction goes to the legal engine that would be done with it first, counting the busy
+    times given out so far. Data movements are triggered by the sync engine, which does nothing else, where it may.
     """
     loads = dict.fromkeys(Engine, 0.0)
     target = costs.target

@@ -11,8 +11,8 @@ from ranvier.target.spec import Engine
 def find_dependencies(placed: Placed) -> Dependencies:
     """Which earlier instructions each instruction comes after: read after write, write after read, write after write.
 
-    Addresses decide, not buffers, so that the reuse of memory is ordered by the same rule. Hidden hardware state counts as
-    memory that each of its users reads and writes. Near-linear in the number of instructions.
+    Addresses decide, not buffers, so that the reuse of memory is ordered by the same rule. Hidden hardware state counts
+    as memory that each of its users reads and writes. Near-linear in the number of instructions.
     """
     maps = {space: ConflictMap() for space in Space}
     states: dict[str, int] = {}

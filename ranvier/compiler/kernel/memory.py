@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 ALIGN_BYTES = 64
-"""Ranges start at multiples of this, so that every element type and every fast mode of an engine finds its alignment."""
+"""Ranges start at multiples of this, so that every element type and fast mode of an engine finds its alignment."""
 
 
 class Memory:
@@ -17,7 +17,7 @@ class Memory:
     """
 
     def __init__(self, capacity: int, bank: int = 0):
-        self.capacity, self.bank = capacity, bank
+        self.capacity, self.bank = capacity // ALIGN_BYTES * ALIGN_BYTES, bank
         self.cursor = 0
         self.blocks: list[tuple[int, int, str]] = []  # (start, end, name), sorted
         self.start: dict[str, int] = {}
@@ -26,17 +26,6 @@ class Memory:
         """What a buffer of `size_bytes` per partition takes."""
         unit = self.bank if self.bank and size_bytes > self.bank else ALIGN_BYTES
         return -(-max(size_bytes, 1) // unit) * unit
-
-    def gaps(self) -> list[tuple[int, int]]:
-        """Free ranges, in order."""
-        found, at = [], 0
-        for start, end, _ in self.blocks:
-            if start > at:
-                found.append((at, start))
-            at = end
-        if at < self.capacity:
-            found.append((at, self.capacity))
-        return found
 
     def fit(self, low: int, high: int, size: int) -> int | None:
         """The first start within the free range from `low` to `high` where `size` bytes may lie."""
@@ -47,35 +36,30 @@ class Memory:
                 low = (low // self.bank + 1) * self.bank
         return low if low + size <= high else None
 
-    def find(self, size: int, *, from_end: bool = False) -> int | None:
-        """Where a range of `size` bytes may start: after the cursor, else before it; with `from_end` the last place."""
-        gaps = self.gaps()
-        if from_end:
-            return self._find_last(gaps, size)
-        at = self.cursor
-        for low, high in gaps:
-            if high > at:
-                found = self.fit(max(low, at), high, size)
+    def find(self, size: int) -> int | None:
+        """Where a range of `size` bytes may start: the first place after the cursor, else the first of all."""
+        k = bisect_left(self.blocks, (self.cursor,))
+        at = max(self.cursor, self.blocks[k - 1][1]) if k else self.cursor
+        found = self._first(k, at, size)
+        return self._first(0, 0, size) if found is None else found
+
+    def _first(self, k: int, at: int, size: int) -> int | None:
+        for start, end, _ in self.blocks[k:] if k else self.blocks:
+            if start - at >= size:
+                found = self.fit(at, start, size)
                 if found is not None:
                     return found
-        for low, high in gaps:
-            found = self.fit(low, high, size)
-            if found is not None:
-                return found
-        return None
+            at = end
+        return self.fit(at, self.capacity, size)
 
-    def _find_last(self, gaps: list[tuple[int, int]], size: int) -> int | None:
-        for low, high in reversed(gaps):
-            at = (high - size) // ALIGN_BYTES * ALIGN_BYTES
-            if self.bank:
-                border = (at // self.bank + 1) * self.bank
-                if size > self.bank:
-                    at = at // self.bank * self.bank
-                elif at + size > border:
-                    at = border - size
-            if at >= low:
-                return at
-        return None
+    def find_last(self, size: int) -> int | None:
+        """The last place where a range of `size` bytes may start (memory without banks)."""
+        high = self.capacity
+        for start, end, _ in reversed(self.blocks):
+            if high - end >= size:
+                return high - size
+            high = start
+        return high - size if high >= size else None
 
     def take(self, name: str, start: int, size: int, *, move: bool = True) -> None:
         """Occupy a range for buffer `name`; with `move` the next search continues after it."""

@@ -14,8 +14,8 @@ def schedule(placed: Placed, dependencies: Dependencies, costs: Costs) -> Schedu
     """Order the instructions on each engine so that the simulated end comes early.
 
     All engines are simulated together. The engine that can start something first takes, among its instructions whose
-    operands are there by then, the one with the longest path to the end of the program. Loads therefore run as far ahead
-    as the memory they fill is free. Deterministic: ties go to the earlier instruction.
+    operands are there by then, the one with the longest path to the end of the program. Loads therefore run as far
+    ahead as the memory they fill is free. Deterministic: ties go to the earlier instruction.
     """
     return _Scheduler(placed, dependencies, costs).run()
 
@@ -55,8 +55,8 @@ class _Lane:
     def take(self) -> tuple[float, int]:
         """Remove the best instruction that can start next; returns (start, instruction).
 
-        Another table is worth loading only for an instruction whose path is longer by two loads (there and back), and not
-        when one that needs the resident table arrives before the load would be done.
+        Another table is worth loading only for an instruction whose path is longer by two loads (there and back), and
+        not when one that needs the resident table arrives before the load would be done.
         """
         now = self.next_ns()
         self._arrive(now)

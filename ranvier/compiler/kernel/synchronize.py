@@ -11,9 +11,9 @@ def synchronize(placed: Placed, dependencies: Dependencies, plan: Schedule, targ
     """The waits and signals that enforce `dependencies` under the streams of `plan`.
 
     There is one semaphore per engine and one per DMA queue, each counting the completions that somebody waits for. Both
-    complete in order, so one wait covers everything before it. A wait is left out when an earlier wait on the same engine
-    implies it, directly or through what the awaited instruction had itself waited for (vector clocks). Within an engine
-    no wait is needed, except for a data movement: it must not read or overwrite what an instruction before its
+    complete in order, so one wait covers everything before it. A wait is left out when an earlier wait on the same
+    engine implies it, directly or through what the awaited instruction had itself waited for (vector clocks). Within an
+    engine no wait is needed, except for a data movement: it must not read or overwrite what an instruction before its
     trigger has not finished with.
     """
     return _Synchronizer(placed, dependencies, plan, target).run()
@@ -61,8 +61,8 @@ class _Synchronizer:
         `known[e]` counts, per engine and queue, the completions that engine e can rely on at this point of its stream.
         """
         queues, source_of, place, engine_of = self.plan.queues, self.source_of, self.place, self.engine_of
-        nothing = (0,) * len(self.sources)
-        known = [nothing] * len(self.plan.streams)
+        nothing: tuple[int, ...] = (0,) * len(self.sources)
+        known: list[tuple[int, ...]] = [nothing] * len(self.plan.streams)
         at_start: list[tuple[int, ...]] = [nothing] * len(self.body)
         position = [0] * len(self.body)
         awaited: set[int] = set()
@@ -75,9 +75,10 @@ class _Synchronizer:
             for group in (self.dependencies.data[i], self.dependencies.order[i]):
                 for p in group:
                     source = source_of[p]
-                    if (is_dma or source != engine) and place[p] > own[source]:
-                        if source not in latest or place[p] > place[latest[source]]:
-                            latest[source] = p
+                    if source == engine and not is_dma:
+                        continue
+                    if place[p] > max(own[source], place[latest[source]] if source in latest else 0):
+                        latest[source] = p
             if latest:
                 chosen = []
                 for p in sorted(latest.values(), key=position.__getitem__, reverse=True):
