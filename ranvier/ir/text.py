@@ -25,6 +25,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import re
 from collections.abc import Iterator
 
@@ -251,6 +252,8 @@ def _scan_constant(scan: Scanner) -> Constant:
         data = base64.b64decode(scan.take(_BASE64, "base64"), validate=True)
     except binascii.Error:
         raise scan.fail("base64", start) from None
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise scan.fail(f"{math.prod(shape) * dtype.itemsize} bytes in base64", start)
     scan.expect('"')
     return Constant(shape, dtype, data)
 
