@@ -183,7 +183,8 @@ class NcMatmul(Instruction):
         stationary, moving = (dt.compute(a) for a in operands[-2:])
         # With double_row the pairs of a partition are two more rows of the contraction.
         rows = stationary.shape[0] * (_PAIR if self.is_double else 1)
-        product = stationary.reshape(rows, -1).T @ moving.reshape(rows, -1)
+        # Contiguous, since BLAS may sum in another order for other strides: a result must not depend on placement.
+        product = np.ascontiguousarray(stationary.reshape(rows, -1).T) @ np.ascontiguousarray(moving.reshape(rows, -1))
         if self.accumulate:
             return dt.compute(operands[0]).reshape(product.shape) + product
         return product
