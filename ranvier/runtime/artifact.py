@@ -72,7 +72,7 @@ class Artifact:
 
     @classmethod
     def of(cls, *, program: Program, target: Target, graph: Graph, device_graph: Graph, prologue: Graph | None,
-           manifest: Mapping[str, Any], call: Mapping[str, Any] | None,
+           manifest: Mapping[str, Any], call: Mapping[str, Any],
            weights: Mapping[str, np.ndarray] | None = None) -> Artifact:
         """The artifact of a compiled model. `call` describes its inputs and outputs, `manifest` where it comes from."""
         texts = {
@@ -88,8 +88,8 @@ class Artifact:
         return self._parsed("manifest")
 
     @cached_property
-    def call(self) -> dict[str, Any] | None:
-        """How the program is called, as `ranvier.runtime.signature` describes it."""
+    def call(self) -> dict[str, Any]:
+        """How the program is called: the description that `ArrayCalling` takes."""
         return self._parsed("call")
 
     @cached_property
@@ -165,7 +165,6 @@ class Artifact:
             _pad(file, _SECTION_ALIGNMENT)
             assert file.tell() == start[name]
             file.write(content)
-        _pad(file, _WEIGHT_ALIGNMENT)
         for _, array in weights:
             _pad(file, _WEIGHT_ALIGNMENT)
             file.write(_bytes(array))
@@ -263,7 +262,7 @@ def _json(content: Any) -> str:
 
 def _bytes(array: np.ndarray) -> memoryview:
     """The bytes of a contiguous array, without a copy (numpy gives no buffer for the types of ml_dtypes)."""
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _aligned(offset: int, alignment: int) -> int:

@@ -23,9 +23,8 @@ from ranvier.sim.interpreter import Interpreter
 from ranvier.target import Target
 
 if TYPE_CHECKING:
-    from ranvier.runtime.inspect import Inspection
-
     from ranvier.profile import Profile
+    from ranvier.runtime.inspect import Inspection
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def kernel() -> Kernel:
         tiles = [Buffer(f"{name}_{i}", Space.SBUF, (ROWS, COLUMNS), a.dtype) for i in range(3)]
         buffers += tiles
         body += [DmaCopy(dst=tiles[i].all, src=source.all, loc=loc) for i, source in enumerate((a, b))]
-        body.append(TensorTensor(dst=tiles[2].all, data1=tiles[0].all, data2=tiles[1].all, op=alu("add"), name=name, loc=loc))
+        left, right, total = (tile.all for tile in tiles)
+        body.append(TensorTensor(dst=total, data1=left, data2=right, op=alu("add"), name=name, loc=loc))
         body.append(DmaCopy(dst=out.all, src=tiles[2].all, loc=loc))
     return Kernel(
         "small", "trn2", tuple(buffers), ("x", "ids"), ("y", "n"), tuple(body),

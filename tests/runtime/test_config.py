@@ -40,7 +40,8 @@ def test_environment_that_is_not_a_value_is_refused(monkeypatch, setting, name, 
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("changes", [{"cash": True}, {"cache": "perhaps"}, {"cache_limit_bytes": True}, {"dtype": None}])
+@pytest.mark.parametrize(
+    "changes", [{"cash": True}, {"cache": "perhaps"}, {"cache_limit_bytes": True}, {"dtype": None}])
 def test_override_checks_names_and_types(changes):
     with pytest.raises(UserError) as caught, config.override(**changes):
         pass
