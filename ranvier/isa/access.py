@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from ranvier.dtypes import DType
+from ranvier.lazy import lazy
 from ranvier.loc import Loc
 
 
@@ -57,16 +57,16 @@ class Buffer:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    @cached_property
+    @lazy
     def partitions(self) -> int:
         return self.shape[0] if self.space.on_chip else 1
 
-    @cached_property
+    @lazy
     def free_elements(self) -> int:
         """Elements within one partition; for HBM all elements."""
         return math.prod(self.shape[1:] if self.space.on_chip else self.shape)
 
-    @cached_property
+    @lazy
     def bytes_per_partition(self) -> int:
         """Bytes within one partition; for HBM all bytes."""
         return self.free_elements * self.dtype.itemsize
@@ -75,7 +75,7 @@ class Buffer:
     def size_bytes(self) -> int:
         return self.partitions * self.bytes_per_partition
 
-    @cached_property
+    @lazy
     def all(self) -> AccessPattern:
         """The access pattern that covers the whole buffer in row-major order."""
         pairs, step = [], 1
@@ -115,25 +115,25 @@ class AccessPattern:
     partition: int = 0
     index: Indirect | None = None
 
-    @cached_property
+    @lazy
     def shape(self) -> tuple[int, ...]:
         return tuple(count for _, count in self.pattern)
 
-    @cached_property
+    @lazy
     def partitions(self) -> int:
         """Partitions covered (the first count, for HBM as well)."""
         return self.pattern[0][1] if self.pattern else 1
 
-    @cached_property
+    @lazy
     def free(self) -> tuple[tuple[int, int], ...]:
         return self.pattern[1:]
 
-    @cached_property
+    @lazy
     def free_elements(self) -> int:
         """Elements per partition (N in the cost formulas)."""
         return math.prod(self.shape[1:])
 
-    @cached_property
+    @lazy
     def size(self) -> int:
         return math.prod(self.shape)
 
@@ -145,7 +145,7 @@ class AccessPattern:
     def space(self) -> Space:
         return self.buffer.space
 
-    @cached_property
+    @lazy
     def extent(self) -> tuple[int, int]:
         """First and last-plus-one byte touched, within the partition (on chip) or within the tensor (HBM)."""
         pairs = self.pattern[1:] if self.space.on_chip else self.pattern
@@ -160,7 +160,7 @@ class AccessPattern:
         size = self.dtype.itemsize
         return (self.offset + low) * size, (self.offset + high + 1) * size
 
-    @cached_property
+    @lazy
     def is_contiguous(self) -> bool:
         """Free elements lie one after the other (the partition stride does not count)."""
         step = 1
@@ -170,7 +170,7 @@ class AccessPattern:
             step *= count
         return True
 
-    @cached_property
+    @lazy
     def run_elements(self) -> int:
         """Elements of the longest run, from the inside out, that is contiguous in memory."""
         run = 1

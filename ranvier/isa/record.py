@@ -350,14 +350,14 @@ def _complete(cls: type[Instruction]) -> None:
 
 def verify(inst: Instruction, target: Target) -> None:
     """Check every rule of `inst` on `target`: those that follow from the field kinds, then the record's own."""
-    if inst.FEATURE is not None:
-        inst.require(target.has(inst.FEATURE), "ISA-6", f"{target.title} ({target.generation}) lacks {inst.MNEMONIC}")
-    partitions = None
-    for role in ("dst", "src"):
-        for spec, ap in inst.operands(role):
-            _verify_operand(inst, spec, ap, target)
-            if partitions is None and role == "dst":
-                partitions = ap
+    if inst.FEATURE is not None and not target.has(inst.FEATURE):
+        inst.require(False, "ISA-6", f"{target.title} ({target.generation}) lacks {inst.MNEMONIC}")
+    # Messages are made only when a rule fails: this runs for every instruction of a kernel.
+    for spec in inst.SPECS:
+        if spec.role in ("dst", "src"):
+            ap = getattr(inst, spec.name)
+            if isinstance(ap, AccessPattern):
+                _verify_operand(inst, spec, ap, target)
     _verify_engine(inst, target)
     if inst.ELEMENTWISE:
         _verify_elementwise(inst)
@@ -365,28 +365,26 @@ def verify(inst: Instruction, target: Target) -> None:
 
 
 def _verify_operand(inst: Instruction, spec: OperandSpec, ap: AccessPattern, target: Target) -> None:
-    inst.require(
-        ap.space in spec.spaces, "ISA-1",
-        f"{spec.name} is in {ap.space.value}; it can be in {' or '.join(s.value for s in spec.spaces)}", argument=spec.name,
-    )
-    if spec.dtypes is not None:
-        inst.require(
-            ap.dtype in spec.dtypes, "ISA-4",
-            f"{spec.name} is {ap.dtype}; it can be {', '.join(d.name for d in spec.dtypes)}", argument=spec.name,
-        )
-    if not ap.space.on_chip:
+    name, space = spec.name, ap.buffer.space
+    if space not in spec.spaces:
+        can = " or ".join(s.value for s in spec.spaces)
+        inst.require(False, "ISA-1", f"{name} is in {space.value}; it can be in {can}", argument=name)
+    if spec.dtypes is not None and ap.dtype not in spec.dtypes:
+        can = ", ".join(d.name for d in spec.dtypes)
+        inst.require(False, "ISA-4", f"{name} is {ap.dtype}; it can be {can}", argument=name)
+    if space is HBM:
         return
-    count, start = ap.partitions, ap.partition
-    inst.require(
-        count <= target.sbuf.partitions.value, "ISA-2",
-        f"{spec.name} covers {count} partitions; there are {target.sbuf.partitions.value}", argument=spec.name,
-    )
+    count, start = ap.pattern[0][1], ap.partition
+    limit = target.sbuf.partitions.value
+    if count > limit:
+        inst.require(False, "ISA-2", f"{name} covers {count} partitions; there are {limit}", argument=name)
+    if start == 0 or inst.IS_DMA:
+        return
     quadrant = target.limits.partition_quadrant.value
     step = quadrant if count <= quadrant else 2 * quadrant if count <= 2 * quadrant else 4 * quadrant
-    inst.require(
-        inst.IS_DMA or start % step == 0, "ISA-3",
-        f"{spec.name} starts at partition {start}; {count} partitions start at a multiple of {step}", argument=spec.name,
-    )
+    if start % step:
+        message = f"{name} starts at partition {start}; {count} partitions start at a multiple of {step}"
+        inst.require(False, "ISA-3", message, argument=name)
 
 
 def _verify_engine(inst: Instruction, target: Target) -> None:
@@ -408,20 +406,35 @@ def _verify_engine(inst: Instruction, target: Target) -> None:
 
 def _verify_elementwise(inst: Instruction) -> None:
     _, out = next(inst.operands("dst"))
-    for role in ("dst", "src"):
-        for spec, ap in inst.operands(role):
-            same_partitions = ap.partitions == out.partitions
-            if spec.vector:
-                inst.require(
-                    same_partitions and ap.free_elements == 1, "ISA-7",
-                    f"{spec.name} has shape {ap.shape}; with dst of shape {out.shape} it must be ({out.partitions}, 1)",
-                    argument=spec.name,
-                )
-            else:
-                inst.require(
-                    same_partitions and ap.free_elements == out.free_elements, "ISA-9",
-                    f"{spec.name} has shape {ap.shape}, dst has shape {out.shape}", argument=spec.name,
-                )
+    partitions, elements = out.partitions, out.free_elements
+    for spec in inst.SPECS:
+        ap = getattr(inst, spec.name)
+        if ap is out or not isinstance(ap, AccessPattern):
+            continue
+        if ap.partitions == partitions and ap.free_elements == (1 if spec.vector else elements):
+            continue
+        if spec.vector:
+            message = f"{spec.name} has shape {ap.shape}; with dst of shape {out.shape} it must be ({partitions}, 1)"
+            inst.require(False, "ISA-7", message, argument=spec.name)
+        inst.require(False, "ISA-9", f"{spec.name} has shape {ap.shape}, dst has shape {out.shape}", argument=spec.name)
+
+
+def form(inst: Instruction) -> tuple:
+    """What the rules of an instruction depend on: its class, its attributes, and its operands but for the buffers' names.
+
+    Of two instructions with equal forms both are legal or neither, so a checker looks at each form once.
+    """
+    parts: list[Any] = [type(inst)]
+    for spec in inst.SPECS:
+        value = getattr(inst, spec.name)
+        if isinstance(value, AccessPattern):
+            buffer, index = value.buffer, value.index
+            parts += (buffer.space, buffer.shape, buffer.dtype, value.offset, value.pattern, value.dtype, value.partition)
+            if index is not None:
+                parts += (index.stride, index.bound, index.ap.offset, index.ap.pattern, index.ap.buffer.shape)
+        else:
+            parts.append(value)
+    return tuple(parts)
 
 
 def as_outputs(result: Any) -> tuple[np.ndarray, ...]:

@@ -15,7 +15,7 @@ from ranvier.nki import isa as nisa
 from ranvier.nki.calls import public
 from ranvier.nki.create import copy as copy_tile
 from ranvier.nki.create import new, region, sbuf, tensor_argument
-from ranvier.nki.elementwise import cast_to, combine, is_column, op_names, scalar_op
+from ranvier.nki.elementwise import cast_to, combine, is_column, scalar_op
 from ranvier.nki.tensor import MemoryRegion, NkiTensor, fail
 
 
@@ -54,7 +54,7 @@ def _reduction(name: str, op: str, doc: str) -> Callable[..., NkiTensor]:
 
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = f"{doc} of x over `axis`, its last free axes, as a new SBUF tile; `keepdims` keeps them with size 1."
-    return op_names(public(fn))
+    return public(fn)
 
 
 sum = _reduction("sum", "add", "Sum")
