@@ -1,0 +1,72 @@
+"""`ranvier.compile`: a model of any supported framework to an executable."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ranvier.errors import error
+from ranvier.graph.core import Graph
+from ranvier.runtime.compile import ImportedGraph, Options, Progress, compile_with, options
+from ranvier.runtime.executable import Executable, executable_of
+from ranvier.target import Target
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_LATER = {"jax": "JAX", "jaxlib": "JAX", "flax": "JAX", "tensorflow": "TensorFlow", "keras": "TensorFlow",
+          "onnx": "ONNX"}
+
+
+def compile(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Mapping[str, Any] | None = None, *,
+            target: str | Target | None = None, dtype: str | None = None, cache: bool = True,
+            dump: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> Executable:
+    """Compile `model`, called with the example inputs, for one core of `target`.
+
+    `model` is a ``torch.nn.Module``, or a `Graph` of this package, whose inputs have types and need no examples (its
+    parameters are given to `Executable.with_params`). Shapes and dtypes of the program are those of the examples.
+    `dtype`, "bfloat16" or "float32", is what is computed in; inputs and outputs keep their own. `target` and `dtype`
+    default to the settings. With `cache` the compile cache is used and filled. `dump` is a folder for a snapshot after
+    each pass; the compiler then runs in any case. ``progress(stage, seconds)`` is called after each stage.
+
+    Raises E0607 if torch cannot export the model, E0602 for operators without support, E0604 for forms that the
+    compiler has no lowering for, E0501 and E0502 where memory does not suffice, E0801 and E0802 for unknown names.
+    """
+    chosen = options(target, dtype, cache, dump, progress)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return _compile_torch(model, tuple(example_inputs), dict(example_kwargs or {}), chosen)
+    if isinstance(model, Graph):
+        return compile_with(ImportedGraph(model), chosen)[0]
+    kind = type(model)
+    framework = _LATER.get(kind.__module__.partition(".")[0])
+    known = f"; models of {framework} cannot be compiled yet" if framework else ""
+    raise error("E0602", f"a {kind.__module__}.{kind.__qualname__} is not a model that can be compiled{known}",
+                fix="give a torch.nn.Module and example inputs")
+
+
+def _compile_torch(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], chosen: Options) -> Executable:
+    from ranvier.frontends.torch.calling import restore, state_arrays
+    from ranvier.frontends.torch.fingerprint import fingerprint
+    from ranvier.frontends.torch.import_fx import import_model
+
+    mark = fingerprint(model, args, kwargs) if chosen.cache is not None else None
+    if mark is not None and chosen.cache is not None:
+        found = chosen.cache.find_fingerprint(mark, chosen.target, chosen.dtype)
+        calling = restore(found.call) if found is not None else None
+        if found is not None and calling is not None:
+            return executable_of(found, calling=calling, params=state_arrays(model))
+    start = time.perf_counter()
+    imported = import_model(model, args, kwargs)
+    if chosen.progress is not None:
+        chosen.progress("export", time.perf_counter() - start)
+    executable, key = compile_with(imported, chosen)
+    if mark is not None and key is not None and chosen.cache is not None:
+        # A graph may refer to tensors that are neither parameters nor buffers: those only an export finds.
+        named = state_arrays(model)
+        if all(p.key in named for p in imported.graph.params):
+            chosen.cache.link(mark, chosen.target, chosen.dtype, key)
+    return executable
