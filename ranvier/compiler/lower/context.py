@@ -284,12 +284,15 @@ class Lowering:
 
         Scalar operands of instructions are float32, so others are converted, once.
         """
-        tile = self.tiles(value, layout).rows(start, size).reshape((size, 1))
+        return self.float32(self.tiles(value, layout).rows(start, size).reshape((size, 1)))
+
+    def float32(self, tile: NkiTensor) -> NkiTensor:
+        """The tile itself or, once made, a copy of it in float32."""
         if tile.dtype is dt.float32:
             return tile
-        key = ("vector", self.root(value), layout, start, size)
+        key = ("float32", tile.access)
         if key not in self._replicas:
-            self._replicas[key] = self.sbuf((size, 1), dt.float32)
+            self._replicas[key] = self.sbuf(tile.shape, dt.float32)
             nisa.tensor_copy(dst=self._replicas[key], src=tile)
         return self._replicas[key]
 

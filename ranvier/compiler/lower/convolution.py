@@ -182,7 +182,7 @@ def _depthwise(ctx: Lowering, group: Group, window: Window, images: list[list[Nk
     count = math.prod(window.taps)
     weights = ctx.tiles(node.inputs[1], Layout(1, layout.b, count))
     for (b0, b), per_image in zip(layout.chunks(), images, strict=True):
-        factors = weights.rows(b0, b).reshape((b, count))
+        factors = ctx.float32(weights.rows(b0, b).reshape((b, count)))
         for n in range(layout.a):
             chunk = Chunk(b0, b, n, 1, 0, layout.c)
             total = None
