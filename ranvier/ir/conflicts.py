@@ -7,10 +7,10 @@ conflicts when they may have a byte in common and one of them writes.
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from typing import NamedTuple
 
-from ranvier.isa.access import AccessPattern
+from ranvier.isa.access import AccessPattern, Space
 
 
 class Footprint(NamedTuple):
@@ -35,21 +35,24 @@ class Footprint(NamedTuple):
 
 def footprint(ap: AccessPattern, partition: int = 0, byte: int = 0) -> Footprint:
     """The bytes of `ap` when its buffer lies at `partition` and `byte`."""
-    on_chip = ap.space.on_chip
-    if on_chip:
-        first = partition + ap.partition
-        last, pairs = first + ap.partitions, ap.pattern[1:]
+    pattern, index, buffer = ap.pattern, ap.index, ap.buffer
+    if buffer.space is Space.HBM:
+        first, last = 0, 1
+        if index is not None:
+            pattern = ((index.stride, index.bound), *pattern[1:])
     else:
-        first, last, pairs = 0, 1, ap.pattern
-    dense = ap.index is None
-    if ap.index is not None:
-        pairs = ((ap.index.stride, ap.index.bound), *(pairs if on_chip else pairs[1:]))
-    low, high, period, run, exact = _bytes(ap.offset, pairs, ap.dtype.itemsize)
-    left, right = low, high
+        first = partition + ap.partition
+        last = first + pattern[0][1]
+        pattern = pattern[1:] if index is None else ((index.stride, index.bound), *pattern[1:])
+    low, high, period, run, dense = _bytes(ap.offset, pattern, ap.dtype.itemsize)
+    if index is not None:
+        dense = False
     if period:
         left = low // period * period
-        right = min(-(-high // period) * period, max(high, ap.buffer.bytes_per_partition))
-    return Footprint(low + byte, high + byte, first, last, period, run, dense and exact, left + byte, right + byte)
+        right = min(-(-high // period) * period, max(high, buffer.bytes_per_partition))
+        return Footprint(low + byte, high + byte, first, last, period, run, dense, left + byte, right + byte)
+    low, high = low + byte, high + byte
+    return Footprint(low, high, first, last, 0, run, dense, low, high)
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -136,21 +139,25 @@ class ConflictMap:
     def read(self, index: int, at: Footprint, found: set[int]) -> None:
         """Add to `found` the earlier writes that a read of `at` by instruction `index` conflicts with."""
         starts, segments = self._starts, self._segments
-        i = bisect_right(starts, at.left) - 1
-        if starts[i] != at.left or not (i + 1 < len(starts) and starts[i + 1] == at.right):
+        i = bisect_left(starts, at.left)
+        end = i + 1
+        if end >= len(starts) or starts[i] != at.left or starts[end] != at.right:
             i, end = self._split(at.left), self._split(at.right)
-        else:
-            end = i + 1
+        entry = index, at
         for segment in segments[i:end]:
             for other, place in segment.writes:
                 if overlap(place, at):
                     found.add(other)
-            segment.reads.append((index, at))
+            segment.reads.append(entry)
 
     def write(self, index: int, at: Footprint, found: set[int]) -> None:
         """Add to `found` the earlier accesses that a write of `at` by instruction `index` conflicts with."""
-        i, end = self._split(at.left), self._split(at.right)
         starts, segments = self._starts, self._segments
+        i = bisect_left(starts, at.left)
+        end = i + 1
+        if end >= len(starts) or starts[i] != at.left or starts[end] != at.right:
+            i, end = self._split(at.left), self._split(at.right)
+        entry = index, at
         empty = True
         for k in range(i, end):
             segment = segments[k]
@@ -160,7 +167,7 @@ class ConflictMap:
             if segment.writes:
                 segment.writes = _meet(segment.writes, at, low, high, found)
             empty = empty and not segment.reads and not segment.writes
-            segment.writes.append((index, at))
+            segment.writes.append(entry)
         if empty and end > i + 1:
             del starts[i + 1 : end], segments[i + 1 : end]
 
@@ -170,6 +177,18 @@ def _meet(
 ) -> list[tuple[int, Footprint]]:
     """Note which `entries` a write of `at` conflicts with; return what it leaves visible of them in `low` to `high`."""
     left = []
+    if at.dense and not at.period and at.low <= low and high <= at.high:
+        # The whole segment is overwritten in these partitions: the usual case, without the tests of bytes.
+        first, last = at.first, at.last
+        for entry in entries:
+            other, place = entry
+            if place.last <= first or last <= place.first or (place.period and not overlap(place, at)):
+                left.append(entry)
+                continue
+            found.add(other)
+            if place.first < first or last < place.last:
+                left += _rest(entry, at)
+        return left
     for entry in entries:
         other, place = entry
         if not overlap(place, at):
@@ -179,8 +198,16 @@ def _meet(
         if not _covers(at, place, low, high):
             left.append(entry)
             continue
-        if place.first < at.first:
-            left.append((other, place._replace(last=at.first)))
-        if at.last < place.last:
-            left.append((other, place._replace(first=at.last)))
+        left += _rest(entry, at)
     return left
+
+
+def _rest(entry: tuple[int, Footprint], at: Footprint) -> list[tuple[int, Footprint]]:
+    """What is left of `entry` in partitions other than those of `at`."""
+    other, place = entry
+    rest = []
+    if place.first < at.first:
+        rest.append((other, place._replace(last=at.first)))
+    if at.last < place.last:
+        rest.append((other, place._replace(first=at.last)))
+    return rest

@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from ranvier.dtypes import DType
-from ranvier.errors import error
+from ranvier.errors import RanvierError, error
 from ranvier.isa.access import AccessPattern, Buffer, BufferKind
-from ranvier.isa.record import Instruction, verify
+from ranvier.isa.record import Instruction, form, verify
 from ranvier.target.spec import Target
 
 
@@ -80,28 +80,36 @@ def verify_kernel(kernel: Kernel, target: Target, *, stage: str = "kernel") -> N
         for name in names:
             if name not in kernel.by_name or kernel.by_name[name].kind is not kind:
                 raise error("E0901", f"after {stage}: {role} {name} is not a buffer of kind {kind.value}")
-    written = {b.name for b in kernel.buffers if b.kind.preset}
+    known, written = kernel.by_name, {b.name for b in kernel.buffers if b.kind.preset}
+    checked: set[tuple] = set()
     for inst in kernel.body:
-        verify(inst, target)
-        for ap in accesses(inst):
-            if kernel.by_name.get(ap.buffer.name) is not ap.buffer and kernel.by_name.get(ap.buffer.name) != ap.buffer:
-                raise error("E0901", f"after {stage}: {inst.MNEMONIC} names the unknown buffer {ap.buffer.name}", where=inst.loc)
-            _in_bounds(ap, inst, stage)
-        for ap in inst.reads():
+        reads, writes = inst.reads(), inst.writes()
+        shape = form(inst)
+        if shape not in checked:
+            verify(inst, target)
+            for ap in (*reads, *writes):
+                _in_bounds(ap, inst, stage)
+            checked.add(shape)
+        for group in (reads, writes):
+            for ap in group:
+                buffer = known.get(ap.buffer.name)
+                if buffer is not ap.buffer and buffer != ap.buffer:
+                    raise _broken(stage, inst, f"names the unknown buffer {ap.buffer.name}")
+        for ap in reads:
             if ap.buffer.name not in written:
-                raise error("E0901", f"after {stage}: {inst.MNEMONIC} reads {ap.buffer.name} before anything wrote it", where=inst.loc)
-        for ap in inst.writes():
+                raise _broken(stage, inst, f"reads {ap.buffer.name} before anything wrote it")
+        for ap in writes:
             if ap.buffer.kind.preset:
-                raise error("E0901", f"after {stage}: {inst.MNEMONIC} writes {ap.buffer.name}, an input", where=inst.loc)
+                raise _broken(stage, inst, f"writes {ap.buffer.name}, an input")
             written.add(ap.buffer.name)
+
+
+def _broken(stage: str, inst: Instruction, what: str) -> RanvierError:
+    return error("E0901", f"after {stage}: {inst.MNEMONIC} {what}", where=inst.loc)
 
 
 def _in_bounds(ap: AccessPattern, inst: Instruction, stage: str) -> None:
     low, high = ap.extent
     limit = ap.buffer.bytes_per_partition
     if low < 0 or high > limit or ap.partition + (ap.partitions if ap.space.on_chip else 0) > ap.buffer.shape[0]:
-        raise error(
-            "E0901",
-            f"after {stage}: {inst.MNEMONIC} touches bytes {low} to {high} of {ap.buffer.name}, which has {limit}",
-            where=inst.loc,
-        )
+        raise _broken(stage, inst, f"touches bytes {low} to {high} of {ap.buffer.name}, which has {limit}")
