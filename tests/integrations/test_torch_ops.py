@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from ranvier import dtypes  # noqa: E402
 from ranvier.frontends.torch.import_fx import import_model  # noqa: E402
 from ranvier.frontends.torch.table import all_rules  # noqa: E402
 from ranvier.frontends.torch.tensors import to_numpy  # noqa: E402
@@ -436,7 +437,7 @@ def test_rule_agrees_with_eager(name: str, number: int):
         expected = model(*inputs)
         imported = import_model(model, inputs)
         (result,) = imported.graph.evaluate([to_numpy(t) for t in imported.signature.flatten(inputs)])
-        single = dtype is torch.float32 or "float32" in str(imported.graph)
+        single = dtype is torch.float32 or any(v.dtype is dtypes.float32 for v in imported.graph.values())
         compare(result, expected, 1e-5 if single else tolerance)
 
 

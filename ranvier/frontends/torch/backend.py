@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
@@ -44,9 +46,14 @@ def ranvier_backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, option
         raise error("E0602", "gradients are wanted, and the torch.compile backend compiles inference only",
                     fix="call the compiled model under torch.no_grad() or torch.inference_mode()")
     imported, places = import_dynamo(gm, example_inputs)
-    if compile is None:
-        from ranvier.runtime.compile import compile_imported as compile  # the runtime imports no framework
-    return _Compiled(imported, places, lambda it: compile(it, **chosen))
+    build = compile or _default_compile()
+    return _Compiled(imported, places, lambda it: build(it, **chosen))
+
+
+def _default_compile() -> Compile:
+    from ranvier.runtime.compile import compile_imported  # late: with it comes the whole compiler
+
+    return compile_imported
 
 
 def import_dynamo(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> tuple[Imported, dict[int, str]]:
@@ -85,13 +92,13 @@ def import_dynamo(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> tuple[Im
 def _trace(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> fx.GraphModule:
     """`gm`, which calls torch functions, as ATen operators with composites whole; its places in the source are kept."""
     run = fx.Interpreter(gm).run
-    with torch.no_grad(), fx_traceback.preserve_node_meta():
-        traced = make_fx(run, tracing_mode="fake", pre_dispatch=True)(*example_inputs)
-        traced.graph.eliminate_dead_code()
+    # torch.compile's own fake tensors may have symbolic shapes, so they are left aside.
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = [mode.from_tensor(t, static_shapes=True) if isinstance(t, torch.Tensor) else t for t in example_inputs]
+    with tracing(None), torch.no_grad(), mode, fx_traceback.preserve_node_meta():
+        traced = make_fx(run, pre_dispatch=True)(*fakes)
         if not exporting.mutations_are_local(traced.graph):
-            functional = torch.func.functionalize(run, remove="mutations_and_views")
-            traced = make_fx(functional, tracing_mode="fake")(*example_inputs)
-            traced.graph.eliminate_dead_code()
+            traced = make_fx(torch.func.functionalize(run, remove="mutations"))(*fakes)
     return traced
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -102,7 +103,8 @@ def mutations_are_local(graph: fx.Graph) -> bool:
 @functools.lru_cache(maxsize=8)
 def _decompositions(supported: frozenset[str]) -> dict:
     table = global_decomposition_table["post_autograd"]
-    return {op: f for op, f in table.items() if str(op) not in supported}
+    return {op: f for op, f in table.items()
+            if isinstance(op, torch._ops.OpOverload) and functional_name(op) not in supported}
 
 
 def decomposed(node: fx.Node, supported: frozenset[str]) -> fx.GraphModule | None:
@@ -121,11 +123,23 @@ def decomposed(node: fx.Node, supported: frozenset[str]) -> fx.GraphModule | Non
         kwargs = map_arg(node.kwargs, lambda n: given[n])
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
-    with torch.no_grad(), mode:
-        result = make_fx(call, decomposition_table=_decompositions(supported))(*fakes)
+    with torch.no_grad(), _without_mkldnn(), mode:
+        functional = torch.func.functionalize(call, remove="mutations")
+        result = make_fx(functional, decomposition_table=_decompositions(supported))(*fakes)
     result.graph.eliminate_dead_code()
     targets = [n.target for n in result.graph.nodes if n.op == "call_function"]
     return None if node.target in targets else result
+
+
+@contextlib.contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """With mkldnn an LSTM would become one operator of that library. (The public context manager warns about TF32.)"""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def operand_nodes(node: fx.Node) -> list[fx.Node]:

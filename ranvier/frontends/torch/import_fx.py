@@ -17,11 +17,12 @@ from torch.fx.node import map_arg
 from ranvier.dtypes import DType
 from ranvier.errors import RanvierError, error
 from ranvier.frontends.torch import export as exporting
+from ranvier.frontends.torch.calling import TorchCalling
 from ranvier.frontends.torch.places import place_of
 from ranvier.frontends.torch.rules import Context, Refused, Unavailable, bind
 from ranvier.frontends.torch.signature import InputSlot, OutputSlot, Signature, input_paths, parameter_names
 from ranvier.frontends.torch.table import DROPPED, all_rules
-from ranvier.frontends.torch.tensors import from_torch_dtype, to_numpy
+from ranvier.frontends.torch.tensors import from_torch_dtype, is_supported, to_numpy
 from ranvier.graph import CONSTANT_LIMIT_BYTES, Full, Graph, GraphBuilder, TensorType, Value
 from ranvier.loc import Loc
 
@@ -47,6 +48,10 @@ class Imported:
     def param_arrays(self) -> dict[str, np.ndarray]:
         """The parameters as arrays that share the model's memory."""
         return {key: to_numpy(tensor) for key, tensor in self.params.items()}
+
+    def calling(self) -> TorchCalling:
+        """How the model is called, with torch tensors in and out."""
+        return TorchCalling(self.signature, tuple(value.shape for value in self.graph.outputs))
 
 
 def import_model(model: nn.Module, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
@@ -231,14 +236,19 @@ class Importer:
                 return self._item(node, scope)
             if isinstance(node.target, torch._ops.OpOverload):
                 name = exporting.functional_name(node.target)
+                if any(isinstance(scope[n], Unavailable) for n in exporting.operand_nodes(node)):
+                    return self._stand_in(node.meta.get("val"))  # the problem was noted where the operand was made
                 if name in self.rules:
                     return self._apply(name, node, scope.resolve(node.args), scope.resolve(node.kwargs), loc)
             if outer is None:
                 return self._decompose(node, scope)
-            raise Refused(f"(part of {outer.target})")
+            raise Refused("")
         except Refused as refused:
-            culprit = node.args[0] if node.target is operator.getitem else node
-            self.problem(str(culprit.target), str(refused), loc)  # type: ignore[union-attr]
+            culprit: Any = node.args[0] if node.target is operator.getitem else node
+            if outer is None:
+                self.problem(str(culprit.target), str(refused), loc)
+            else:
+                self.problem(str(outer.target), f"(which needs {culprit.target} {refused}".rstrip() + ")", loc)
         return self._stand_in(node.meta.get("val"))
 
     def _item(self, node: fx.Node, scope: _Scope) -> Any:
@@ -250,7 +260,7 @@ class Importer:
 
     def _apply(self, name: str, node: fx.Node, args: Any, kwargs: Any, loc: Loc | None) -> Any:
         expected = node.meta["val"]
-        _static_types(expected, name)
+        _check_results(expected)
         context = Context(self.builder, loc, expected)
         rule = self.rules[name]
         try:
@@ -280,6 +290,8 @@ class Importer:
 
     def _stand_in(self, result: Any) -> Any:
         """A value of the type of `result`, so that the rest of the model is looked at as well."""
+        if isinstance(result, torch.Tensor) and not is_supported(result.dtype):
+            return Unavailable("cannot be held")
         if isinstance(result, torch.Tensor):
             return self.builder.emit(Full(tuple(result.shape), 0, from_torch_dtype(result.dtype)))
         if isinstance(result, list | tuple):
@@ -315,10 +327,13 @@ def _static_type(tensor: Any, what: str) -> TensorType:
     return TensorType(tuple(tensor.shape), from_torch_dtype(tensor.dtype))
 
 
-def _static_types(result: Any, name: str) -> None:
+def _check_results(result: Any) -> None:
+    """Refuse results that no graph can hold."""
     for tensor in exporting.leaves(result):
         if isinstance(tensor, torch.Tensor) and not all(isinstance(n, int) for n in tensor.shape):
             raise Refused(f"whose result has the data-dependent shape {tuple(tensor.shape)}")
+        if isinstance(tensor, torch.Tensor) and not is_supported(tensor.dtype):
+            raise Refused(f"whose result is {tensor.dtype}")
 
 
 def _check_against_torch(name: str, value: Any, expected: Any, loc: Loc | None) -> None:

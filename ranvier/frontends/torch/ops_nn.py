@@ -10,6 +10,7 @@ import torch
 
 from ranvier import dtypes
 from ranvier import graph as g
+from ranvier.dtypes import DType
 from ranvier.frontends.torch.ops_index import resample
 from ranvier.frontends.torch.rules import Context, Refused, RuleTable, Unavailable, axis_of, rank
 from ranvier.frontends.torch.tensors import to_torch_dtype
@@ -169,6 +170,12 @@ def adaptive_max_pool(ctx: Context, x: Value, output_size) -> tuple[Value, Unava
 # Normalization -------------------------------------------------------------------------------------------------------
 
 
+def _affine(ctx: Context, weight: Value | None, bias: Value | None, channels: int, dtype: DType) -> tuple[Value, Value]:
+    """Weight and bias for each channel; 1 and 0 where there is none."""
+    return (ctx.emit(g.Full((channels,), 1, dtype)) if weight is None else weight,
+            ctx.emit(g.Full((channels,), 0, dtype)) if bias is None else bias)
+
+
 def _normalized(ctx: Context, op: g.Op, x: Value, *affine: Value) -> Value:
     """`op` on `x`; where weights have another dtype (float32 beside bfloat16) all of it in float32."""
     if all(v.type.dtype is x.type.dtype for v in affine):
@@ -184,10 +191,8 @@ def batch_norm(ctx: Context, input: Value, weight: Value | None, bias: Value | N
     if training or running_mean is None or running_var is None:
         raise Refused("with the statistics of the batch: call model.eval() first")
     dtype = running_mean.type.dtype
-    channels = (input.type.shape[1],)
-    weight = weight if weight is not None else ctx.emit(g.Full(channels, 1, dtype))
-    bias = bias if bias is not None else ctx.emit(g.Full(channels, 0, dtype))
-    result = _normalized(ctx, g.BatchNorm(eps), input, weight, bias, running_mean, running_var)
+    affine = _affine(ctx, weight, bias, input.type.shape[1], dtype)
+    result = _normalized(ctx, g.BatchNorm(eps), input, *affine, running_mean, running_var)
     if not isinstance(ctx.result, list | tuple):
         return result
     return (result, *(_BACKWARD_ONLY for _ in ctx.result[1:]))
@@ -215,12 +220,9 @@ def rms_norm(ctx: Context, input: Value, normalized_shape: Sequence[int], weight
 
 
 def _group_norm(ctx: Context, x: Value, groups: int, weight: Value | None, bias: Value | None, eps: float) -> Value:
-    channels = (x.type.shape[1],)
     if weight is None and bias is None:
         return ctx.emit(g.GroupNorm(groups, eps), x)
-    weight = weight if weight is not None else ctx.emit(g.Full(channels, 1, x.type.dtype))
-    bias = bias if bias is not None else ctx.emit(g.Full(channels, 0, x.type.dtype))
-    return _normalized(ctx, g.GroupNorm(groups, eps), x, weight, bias)
+    return _normalized(ctx, g.GroupNorm(groups, eps), x, *_affine(ctx, weight, bias, x.type.shape[1], x.type.dtype))
 
 
 @rule("group_norm.default")

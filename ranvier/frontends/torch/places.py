@@ -13,6 +13,7 @@ from torch import fx
 from ranvier.loc import Loc
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_LOCAL = re.compile(r"^L\['\w+'\]\.?")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
@@ -31,7 +32,8 @@ def _innermost(stack_trace: str) -> tuple[str, int, str] | None:
 def module_path(node: fx.Node) -> str:
     """The dotted path of the module whose forward made `node`, or "" for the model itself."""
     stack = node.meta.get("nn_module_stack")
-    return list(stack.values())[-1][0] if stack else ""
+    # torch.compile writes the path as an expression that begins with the local variable of the model.
+    return _LOCAL.sub("", list(stack.values())[-1][0]) if stack else ""
 
 
 def place_of(node: fx.Node) -> Loc | None:

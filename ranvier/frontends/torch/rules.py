@@ -7,7 +7,6 @@ results. Arguments that a rule does not name must have their default: a rule can
 
 from __future__ import annotations
 
-import dis
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -205,24 +204,17 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _graph_ops(function: Callable, seen: frozenset[Callable] = frozenset()) -> set[str]:
+def _graph_ops(function: Any, seen: frozenset[Callable] = frozenset()) -> set[str]:
     """Names of the graph operations that `function` or the helpers it calls construct."""
-    if isinstance(function, functools.partial):
-        return _graph_ops(function.func, seen)
     if not isinstance(function, FunctionType) or function in seen:
         return set()
     seen = seen | {function}
     found: set[str] = set()
     for code in _codes(function.__code__):
-        for step in dis.get_instructions(code):
-            name = step.argval
-            if not isinstance(name, str):
-                continue
+        for name in code.co_names:
             op = getattr(g, name, None)
             if isinstance(op, type) and issubclass(op, g.Op):
                 found.add(name)
-            elif step.opname.startswith("LOAD_GLOBAL"):
-                found |= _graph_ops(function.__globals__.get(name), seen)  # type: ignore[arg-type]
-            elif step.opname in ("LOAD_METHOD", "LOAD_ATTR"):
-                found |= _graph_ops(Context.__dict__.get(name), seen)  # type: ignore[arg-type]
+            else:
+                found |= _graph_ops(Context.__dict__.get(name) or function.__globals__.get(name), seen)
     return found

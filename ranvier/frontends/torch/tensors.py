@@ -40,6 +40,11 @@ def from_torch_dtype(dtype: torch.dtype) -> DType:
     return _FROM_TORCH[dtype]
 
 
+def is_supported(dtype: torch.dtype) -> bool:
+    """Whether a graph can hold tensors of a torch dtype."""
+    return dtype in _FROM_TORCH
+
+
 def to_torch_dtype(dtype: DType) -> torch.dtype:
     """The torch dtype of a `DType`. Raises E0602 for `float8_e4m3`, which torch lacks."""
     if dtype not in _TO_TORCH:
