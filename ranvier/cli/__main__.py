@@ -1,0 +1,5 @@
+"""``python -m ranvier.cli``."""
+
+from ranvier.cli.main import main
+
+main()

@@ -1,0 +1,92 @@
+"""`ranvier`: assembles the commands. A command's file is imported when the command is used, so help is quick.
+
+Exit codes: 0 success, 1 a failed check or an error of this package, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "demo": "Compile a real sentence-embedding model, run it on a simulated core, compare it with PyTorch.",
+    "compile": "Compile a model to one file.",
+    "run": "Run a compiled model on arrays.",
+    "profile": "Show where the time of a compiled model or kernel goes.",
+    "check": "Compare every stage of the compiler with the reference, and name the first that differs.",
+    "inspect": "Show what is in a compiled file: provenance, instructions, memory, cost per layer.",
+    "disasm": "Print the instruction streams of a compiled file.",
+    "targets": "List the hardware generations, or every number known about one.",
+    "ops": "List the operators of a framework that are supported.",
+    "explain": "Explain an error code.",
+    "doctor": "Check the installation: versions, packages, cache.",
+}
+"""Name and one line of help of each command; command `x` is the function `x` in ``ranvier/cli/x.py`` (`x_` if `x` is a
+name that Python or this package uses)."""
+
+
+class _Commands(TyperGroup):
+    """The group of all commands, each made when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"ranvier.cli.{cmd_name}")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command(cmd_name, help=COMMANDS[cmd_name])(getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_"))
+        return typer.main.get_command(app)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Help from the table of commands alone."""
+        formatter.write("Usage: ranvier COMMAND [ARGUMENTS]...\n\n")
+        formatter.write("An open SDK for Trainium- and Inferentia-class accelerators, with a simulated core.\n\nCommands:\n")
+        for name, text in COMMANDS.items():
+            formatter.write(f"  {name:9} {text}\n")
+        formatter.write("\nOptions:\n  --version  Print the version.\n  --help     Show this text; also after a command.\n")
+        formatter.write("\nExit codes: 0 success, 1 a failed check or an error, 2 wrong usage.\n")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ranvier import __version__
+
+        typer.echo(f"ranvier {__version__}")
+        raise typer.Exit
+
+
+def app() -> typer.Typer:
+    """The command line as a typer application."""
+    made = typer.Typer(cls=_Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+    @made.callback()
+    def options(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True)) -> None:
+        """An open SDK for Trainium- and Inferentia-class accelerators."""
+
+    return made
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit. Errors of this package are printed without Python's traceback."""
+    from ranvier.errors import RanvierError
+
+    try:
+        app()(args=arguments, prog_name="ranvier")
+    except RanvierError as failure:
+        from ranvier import config
+        from ranvier.cli.output import print_error
+
+        if config.get("traceback"):
+            raise
+
+        print_error(failure)
+        sys.exit(1)
+    except BrokenPipeError:  # the reader of a pipe had enough
+        sys.stderr.close()
+        sys.exit(0)
