@@ -21,7 +21,7 @@ from ranvier.dtypes import DType
 from ranvier.errors import error
 from ranvier.ir.kernel import Constant, Kernel, ParamSource
 from ranvier.isa.access import Buffer, BufferKind, Space
-from ranvier.isa.record import Instruction, verify
+from ranvier.isa.record import Instruction, form, verify
 from ranvier.isa.tensor_engine import NcMatmul
 from ranvier.loc import capture
 from ranvier.nki import context
@@ -64,6 +64,7 @@ class Builder(ABC):
         self.target = target
         self._names: dict[str, int] = {}
         self._matmuls = Written()
+        self._legal: set[tuple] = set()
         self._tokens: list = []
 
     def __enter__(self) -> Self:
@@ -151,11 +152,16 @@ class Builder(ABC):
     # -- instructions -----------------------------------------------------------------------------------------------------
     def emit(self, inst: Instruction) -> NkiInstruction:
         """Add `inst`, after checking its rules on the target. Raises what `isa.record.verify` raises."""
-        verify(inst, self.target)
-        if isinstance(inst, NcMatmul):
-            inst = self._accumulating(inst)
-        elif inst.IS_DMA:
+        if inst.IS_DMA:  # HBM offsets differ nearly always, so their forms do not repeat
+            verify(inst, self.target)
             self._check_mutable(inst)
+        else:
+            shape = form(inst)
+            if shape not in self._legal:
+                verify(inst, self.target)
+                self._legal.add(shape)
+            if isinstance(inst, NcMatmul):
+                inst = self._accumulating(inst)
         return self._accept(inst)
 
     def _accumulating(self, inst: NcMatmul) -> NcMatmul:

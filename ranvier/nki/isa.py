@@ -107,6 +107,8 @@ def _attribute(spec: OperandSpec) -> Callable[[Any], Any] | None:
         make = lambda value: member(kind, value)
     elif kind is bool:
         make = _flag
+    elif kind is tuple:
+        make = _tuples
     else:
         return None
     return (lambda value: None if value is None else make(value)) if spec.default is None else make
@@ -124,6 +126,11 @@ def _flag(value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise fail("E0103", f"{_show(value)} is not True or False")
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, all the way down: instructions do not change after they are made."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def _show(value: Any) -> str:

@@ -149,14 +149,23 @@ class NkiTensor:
         pattern = ap.pattern
         if type(key) is not tuple:
             key = (key,)
-        if len(key) != len(pattern) or any(item is Ellipsis for item in key):
+        if len(key) != len(pattern) or key[0] is Ellipsis or key[-1] is Ellipsis:
             key = self._expand_key(key)
         on_chip = ap.buffer.space is not _HBM
         offset, partition = ap.offset, ap.partition
         pairs: list[Pair] = []
-        for dim, item in enumerate(key):
-            stride, count = pattern[dim]
-            start, length, step = self._resolve(item, dim, count)
+        for dim, (item, (stride, count)) in enumerate(zip(key, pattern, strict=True)):
+            if type(item) is slice and item.step is None:  # the usual case, without the checks of the general one
+                start = 0 if item.start is None else item.start
+                stop = count if item.stop is None else item.stop
+                if type(start) is int and type(stop) is int and 0 <= start < stop <= count:
+                    length, step = stop - start, 1
+                else:
+                    start, length, step = self._resolve(item, dim, count)
+            elif item is Ellipsis:
+                return self[self._expand_key(key)]
+            else:
+                start, length, step = self._resolve(item, dim, count)
             if dim == 0 and (on_chip or ap.index is not None):
                 start, length = self._lead(start, length or 1, step, count)
                 partition += start
