@@ -8,10 +8,11 @@ import math
 import numpy as np
 
 from ranvier import dtypes as dt
+from ranvier.errors import error
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.alu import AluOp, alu
 from ranvier.isa.engine_time import gpsimd_time
-from ranvier.isa.record import SBUF, Cost, Example, Instruction, Rule, attr, dst, instruction, src
+from ranvier.isa.record import SBUF, Cost, Example, Instruction, Rule, attr, dst, instruction, ns, src
 from ranvier.target.spec import Engine, Target
 
 _ENGINES = (Engine.GPSIMD,)
@@ -134,3 +135,171 @@ class AffineSelect(Instruction):
 
     def cost(self, target: Target, engine: Engine) -> Cost:
         return gpsimd_time(target, self.dst.free_elements, target.gpsimd.cycles_per_element)
+
+
+# Reduction across partitions --------------------------------------------------------------------------------------------
+
+_PARTITION_REDUCERS = ("add", "maximum", "bitwise_or", "bitwise_and")
+
+
+@instruction(engines=_ENGINES, source="NKI 0.6, nki.isa.tensor_partition_reduce", cost_source="assumption: two cycles per element")
+class TensorPartitionReduce(Instruction):
+    """dst[0, f] = op over all partitions p of data[p, f]; `op` is add, maximum, bitwise_or or bitwise_and.
+
+    Arithmetic is float32; bitwise operations take integers of one dtype as they are. To average, multiply the sum.
+    """
+
+    dst: AccessPattern = dst(SBUF, doc="one partition, elements per partition of data")
+    op: AluOp = attr(AluOp, doc="add, maximum, bitwise_or, bitwise_and")
+    data: AccessPattern = src(SBUF)
+
+    RULES = {
+        "PR-1": Rule("E0304", "dst has one partition and as many elements in it as data has in each"),
+        "PR-2": Rule("E0309", "op is add, maximum, bitwise_or or bitwise_and"),
+        "PR-3": Rule("E0305", "bitwise operations take integers, and dst has the dtype of data"),
+    }
+    EXAMPLES = (
+        Example(lambda t: dict(dst=t("sbuf", (1, 200), "float32"), op=alu("add"), data=t("sbuf", (128, 200), "bfloat16"))),
+        Example(lambda t: dict(dst=t("sbuf", (1, 24), "int16"), op=alu("bitwise_or"), data=t("sbuf", (16, 24), "int16"))),
+        Example(lambda t: dict(dst=t("sbuf", (2, 24), "float32"), op=alu("add"), data=t("sbuf", (16, 24), "float32")), rule="PR-1"),
+        Example(lambda t: dict(dst=t("sbuf", (1, 24), "float32"), op=alu("multiply"), data=t("sbuf", (16, 24), "float32")), rule="PR-2"),
+        Example(lambda t: dict(dst=t("sbuf", (1, 24), "float32"), op=alu("bitwise_or"), data=t("sbuf", (16, 24), "float32")), rule="PR-3"),
+    )  # fmt: skip
+
+    def check(self, target: Target) -> None:
+        self.require(self.dst.partitions == 1 and self.dst.free_elements == self.data.free_elements, "PR-1", f"data has shape {self.data.shape}, dst has {self.dst.shape}", argument="dst")
+        self.require(self.op.name in _PARTITION_REDUCERS, "PR-2", f"op is {self.op}", argument="op")
+        legal = not self.op.is_bitwise or (self.data.dtype.is_integer and self.dst.dtype is self.data.dtype)
+        self.require(legal, "PR-3", f"op is {self.op}, data is {self.data.dtype}, dst is {self.dst.dtype}", argument="op")
+
+    @property
+    def arithmetic(self) -> str:
+        return "raw" if self.op.is_bitwise else "float32"
+
+    def semantics(self, data: np.ndarray) -> np.ndarray:
+        return self.op.reduce(data, (0,))
+
+    def cost(self, target: Target, engine: Engine) -> Cost:
+        return gpsimd_time(target, self.data.free_elements, target.gpsimd.partition_reduce_cycles_per_element)
+
+
+# Gathers ----------------------------------------------------------------------------------------------------------------
+
+
+def _in_bounds(inst: Instruction, indices: np.ndarray, bound: int) -> np.ndarray:
+    """`indices` as int64. Raises E0403 for those outside 0 to bound - 1."""
+    wide = indices.astype(np.int64)
+    bad = (wide < 0) | (wide >= bound)
+    if bad.any():
+        raise error("E0403", f"{inst.MNEMONIC}: index {wide[bad][0]} is outside the {bound} elements of a partition", where=inst.loc)
+    return wide
+
+
+@instruction(engines=_ENGINES, source="NKI 0.6, nki.isa.nc_n_gather", cost_source="NKI documentation: one group of instructions per 512 elements; two cycles per element is an assumption")
+class NcNGather(Instruction):
+    """dst[p, i] = data[p, indices[p, i]] within each partition; the free axes of `data` count as one. Bits do not change."""
+
+    dst: AccessPattern = dst(SBUF, doc="shape of indices, dtype of data")
+    data: AccessPattern = src(SBUF, doc="any dtype")
+    indices: AccessPattern = src(SBUF, dtypes=(dt.uint32,), doc="flat positions within a partition")
+
+    RULES = {
+        "NG-1": Rule("E0304", "dst, data and indices have the same partitions, dst and indices the same elements in each"),
+        "NG-2": Rule("E0305", "dst has the dtype of data"),
+    }
+    EXAMPLES = (
+        Example(lambda t: dict(dst=t("sbuf", (128, 700), "bfloat16"), data=t("sbuf", (128, 64), "bfloat16"), indices=t("sbuf", (128, 700), "uint32"))),
+        Example(lambda t: dict(dst=t("sbuf", (8, 4), "int32"), data=t("sbuf", (8, 3, 5), "int32"), indices=t("sbuf", (8, 4), "uint32"))),
+        Example(lambda t: dict(dst=t("sbuf", (8, 4), "int32"), data=t("sbuf", (8, 16), "int32"), indices=t("sbuf", (8, 5), "uint32")), rule="NG-1"),
+        Example(lambda t: dict(dst=t("sbuf", (8, 4), "float32"), data=t("sbuf", (8, 16), "int32"), indices=t("sbuf", (8, 4), "uint32")), rule="NG-2"),
+    )  # fmt: skip
+
+    def check(self, target: Target) -> None:
+        same = self.dst.partitions == self.data.partitions == self.indices.partitions
+        self.require(same and self.dst.free_elements == self.indices.free_elements, "NG-1", f"dst has shape {self.dst.shape}, data {self.data.shape}, indices {self.indices.shape}", argument="dst")
+        self.require(self.dst.dtype is self.data.dtype, "NG-2", f"dst is {self.dst.dtype}, data is {self.data.dtype}", argument="dst")
+
+    @property
+    def arithmetic(self) -> str:
+        return "raw"
+
+    def semantics(self, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        flat = data.reshape(data.shape[0], -1)
+        return np.take_along_axis(flat, _in_bounds(self, indices.reshape(flat.shape[0], -1), flat.shape[1]), axis=1)
+
+    def cost(self, target: Target, engine: Engine) -> Cost:
+        g, count = target.gpsimd, self.dst.free_elements
+        groups = math.ceil(count / g.gather_group_elements.value)
+        busy = ns(groups, g.start_cycles, clock=g.clock_ghz) + ns(count, g.two_input_cycles_per_element, clock=g.clock_ghz)
+        return Cost(busy, busy + ns(1, g.latency_ns))
+
+
+_GROUP = 16
+_ELEMENTS_PER_INDEX = (1, 2, 4, 8, 16, 32)
+
+
+@instruction(engines=_ENGINES, source="NKI 0.6, nki.isa.local_gather", cost_source=_COST_SOURCE)
+class LocalGather(Instruction):
+    """Gather with one list of indices for each group of 16 partitions (one processor).
+
+    The list is the group's part of `index`, column by column, of which the first `num_valid_indices` count (None: all).
+    Each index i brings `num_elem_per_idx` elements from i on of every partition of the group. Bits do not change.
+    """
+
+    dst: AccessPattern = dst(SBUF, doc="num_valid_indices x num_elem_per_idx elements per partition, dtype of src_buffer")
+    src_buffer: AccessPattern = src(SBUF, doc="any dtype")
+    index: AccessPattern = src(SBUF, dtypes=(dt.uint16,), doc="positions within a partition, in elements")
+    num_elem_per_idx: int = attr(int, default=1, doc="1, 2, 4, 8, 16 or 32")
+    num_valid_indices: int | None = attr(int, default=None, doc="indices of each group that count")
+
+    RULES = {
+        "LG-1": Rule("E0304", "dst, src_buffer and index have the same partitions, a multiple of 16"),
+        "LG-2": Rule("E0309", "num_elem_per_idx is 1, 2, 4, 8, 16 or 32"),
+        "LG-3": Rule("E0309", "num_valid_indices is at least 1, at most what index holds for a group and at most 4096"),
+        "LG-4": Rule("E0304", "dst has num_valid_indices x num_elem_per_idx elements per partition"),
+        "LG-5": Rule("E0305", "dst has the dtype of src_buffer"),
+    }
+    EXAMPLES = (
+        Example(lambda t: dict(dst=t("sbuf", (128, 256), "float32"), src_buffer=t("sbuf", (128, 512, 4), "float32"), index=t("sbuf", (128, 4), "uint16"), num_elem_per_idx=4, num_valid_indices=64)),
+        Example(lambda t: dict(dst=t("sbuf", (32, 21), "bfloat16"), src_buffer=t("sbuf", (32, 64), "bfloat16"), index=t("sbuf", (32, 2), "uint16"), num_valid_indices=21)),
+        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), src_buffer=t("sbuf", (8, 64), "float32"), index=t("sbuf", (8, 1), "uint16")), rule="LG-1"),
+        Example(lambda t: dict(dst=t("sbuf", (16, 48), "float32"), src_buffer=t("sbuf", (16, 64), "float32"), index=t("sbuf", (16, 1), "uint16"), num_elem_per_idx=3), rule="LG-2"),
+        Example(lambda t: dict(dst=t("sbuf", (16, 17), "float32"), src_buffer=t("sbuf", (16, 64), "float32"), index=t("sbuf", (16, 1), "uint16"), num_valid_indices=17), rule="LG-3"),
+        Example(lambda t: dict(dst=t("sbuf", (16, 8), "float32"), src_buffer=t("sbuf", (16, 64), "float32"), index=t("sbuf", (16, 1), "uint16")), rule="LG-4"),
+        Example(lambda t: dict(dst=t("sbuf", (16, 16), "float32"), src_buffer=t("sbuf", (16, 64), "int32"), index=t("sbuf", (16, 1), "uint16")), rule="LG-5"),
+    )  # fmt: skip
+
+    @property
+    def count(self) -> int:
+        """Indices of each group that count."""
+        return self.index.free_elements * _GROUP if self.num_valid_indices is None else self.num_valid_indices
+
+    def check(self, target: Target) -> None:
+        partitions = self.src_buffer.partitions
+        same = self.dst.partitions == partitions == self.index.partitions and partitions % _GROUP == 0
+        self.require(same, "LG-1", f"dst has {self.dst.partitions} partitions, src_buffer {partitions}, index {self.index.partitions}", argument="index")
+        self.require(self.num_elem_per_idx in _ELEMENTS_PER_INDEX, "LG-2", f"num_elem_per_idx is {self.num_elem_per_idx}", argument="num_elem_per_idx")
+        held = self.index.free_elements * _GROUP
+        limit = min(held, int(target.limits.local_gather_indices_max.value))
+        self.require(1 <= self.count <= limit, "LG-3", f"{self.count} indices count, {held} are there for a group, {limit} can count", argument="num_valid_indices")
+        wanted = self.count * self.num_elem_per_idx
+        self.require(self.dst.free_elements == wanted, "LG-4", f"dst has {self.dst.free_elements} elements per partition, {wanted} are gathered", argument="dst")
+        self.require(self.dst.dtype is self.src_buffer.dtype, "LG-5", f"dst is {self.dst.dtype}, src_buffer is {self.src_buffer.dtype}", argument="dst")
+
+    @property
+    def arithmetic(self) -> str:
+        return "raw"
+
+    def semantics(self, src_buffer: np.ndarray, index: np.ndarray) -> np.ndarray:
+        groups = index.shape[0] // _GROUP
+        lists = index.reshape(groups, _GROUP, -1).transpose(0, 2, 1).reshape(groups, -1)[:, : self.count].astype(np.int64)
+        columns = (lists[:, :, None] + np.arange(self.num_elem_per_idx)).reshape(groups, 1, -1)
+        flat = src_buffer.reshape(groups, _GROUP, -1)
+        return np.take_along_axis(flat, _in_bounds(self, columns, flat.shape[2]), axis=2).reshape(groups * _GROUP, -1)
+
+    def cost(self, target: Target, engine: Engine) -> Cost:
+        g, each = target.gpsimd, self.num_elem_per_idx
+        at_once = min(g.local_gather_word_bytes.value / self.dst.dtype.itemsize, each)
+        busy = ns(self.count * each / at_once, g.cycles_per_element, clock=g.clock_ghz)
+        busy += ns(self.count / at_once, g.local_gather_index_cycles, clock=g.clock_ghz) + ns(1, g.start_cycles, clock=g.clock_ghz)
+        return Cost(busy, busy + ns(1, g.latency_ns))

@@ -242,6 +242,8 @@ class GpSimdSpec:
     rsqrt_cycles_per_element: Fact
     topk_cycles_per_element: Fact
     gather_group_elements: Fact  # nc_n_gather runs one group of instructions per so many elements
+    local_gather_index_cycles: Fact  # of local_gather for each index, beside the cycles of its elements
+    local_gather_word_bytes: Fact  # elements of an index that fit in a word are gathered at once
     latency_ns: Fact
     dma_bytes_per_ns: Fact | None  # integrated DMA, per direction
 

@@ -153,6 +153,8 @@ GPSIMD = GpSimdSpec(
     rsqrt_cycles_per_element=documented(4.0, "cycles/element", src.ISA + ": four times slower than the scalar engine"),
     topk_cycles_per_element=documented(4.0, "cycles/element", src.ISA),
     gather_group_elements=documented(512, "1", src.ISA),
+    local_gather_index_cycles=documented(7, "cycles", src.COST_TABLES + ", which divides where its units say multiply"),
+    local_gather_word_bytes=documented(4, "bytes", src.COST_TABLES),
     latency_ns=estimated(100.0, "ns", src.ASSUMPTION),
     dma_bytes_per_ns=None,
 )

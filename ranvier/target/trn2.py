@@ -164,6 +164,8 @@ GPSIMD = GpSimdSpec(
     rsqrt_cycles_per_element=documented(4.0, "cycles/element", src.ISA + ": four times slower than the scalar engine"),
     topk_cycles_per_element=documented(4.0, "cycles/element", src.ISA),
     gather_group_elements=documented(512, "1", src.ISA),
+    local_gather_index_cycles=estimated(7, "cycles", src.as_v2(src.COST_TABLES)),
+    local_gather_word_bytes=estimated(4, "bytes", src.as_v2(src.COST_TABLES)),
     latency_ns=estimated(100.0, "ns", src.ASSUMPTION),
     dma_bytes_per_ns=documented(153.0, "bytes/ns", src.ARCH_V3),
 )
