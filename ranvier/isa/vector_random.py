@@ -1,8 +1,8 @@
 """Random numbers and dropout on the vector engine.
 
 The generators of the hardware are not published (an LFSR, from Trainium3 on XORWOW). This one is deterministic: each lane
-has a 32-bit counter as hidden state, and number i of a lane is a hash of counter + i (Steele and Vigna's mixing function).
-The counter starts undefined; `set_rng_seed` sets it. One generator serves all engines.
+has a 32-bit counter as hidden state, and its numbers are hashes (the finalizer of MurmurHash3) of the counter as it goes on
+by an odd constant. The counter starts undefined; `set_rng_seed` sets it. One generator serves all engines.
 """
 
 from __future__ import annotations
