@@ -28,11 +28,11 @@ Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]
 class Interpreter:
     """Executes one program, any number of times.
 
-    `seed` chooses among the orders of execution that the program's semaphores allow, `dma` whether data moves as "early"
-    or as "late" as they allow (see `execution_order`). Everything that does not depend on values is checked here, once:
-    deadlock (E0404), bounds and places (E0901, E0501, E0502), and reads of what nothing wrote (E0401). That is enough
-    for all runs: access patterns are fixed, an indirect one counting as all rows it may name, and every run poisons
-    memory and repeats the same order.
+    `seed` chooses among the orders of execution that the program's semaphores allow, `dma` whether data moves as
+    "early" or as "late" as they allow (see `execution_order`). What does not depend on values is checked once, before
+    the first run: deadlock (E0404), bounds and places (E0901, E0501, E0502), and reads of what nothing wrote (E0401).
+    That is enough for all runs: access patterns are fixed, an indirect one counting as all rows it may name, and every
+    run poisons memory and repeats the same order.
     """
 
     def __init__(self, program: Program, target: Target, *, seed: int = 0, dma: str = "early"):
@@ -50,8 +50,9 @@ class Interpreter:
         """Outputs, in order, as new arrays.
 
         `inputs` come in the order of `program.inputs` or by name, with exactly the shapes and dtypes of their buffers
-        (else E0603). `params` is the model's state by the keys of `program.params`; it is bound by reference, and binding
-        again costs nothing as long as the arrays are the same objects. `observe` is called after each instruction.
+        (else E0603). `params` is the model's state by the keys of `program.params`; it is bound by reference, and a new
+        run costs nothing more as long as the arrays are the same objects with the same contents. `observe` is called
+        after each instruction.
         Raises E0403 for dynamic indices out of bounds.
         """
         core = self._bound(params or {})
@@ -126,7 +127,8 @@ def set_inputs(memory: Memory, of: Kernel | Program, inputs: Arrays) -> None:
             raise error("E0603", f"{of.name} takes the inputs {', '.join(of.inputs)}; given are {', '.join(inputs)}")
         inputs = [inputs[name] for name in of.inputs]
     if len(inputs) != len(of.inputs):
-        raise error("E0603", f"{of.name} takes {len(of.inputs)} inputs ({', '.join(of.inputs)}); given are {len(inputs)}")
+        names = ", ".join(of.inputs)
+        raise error("E0603", f"{of.name} takes {len(of.inputs)} inputs ({names}); given are {len(inputs)}")
     for name, array in zip(of.inputs, inputs, strict=True):
         buffer = of.by_name[name]
         _check_array(buffer, array)
@@ -138,7 +140,8 @@ def _check_array(buffer: Buffer, array: np.ndarray) -> None:
     if shape != buffer.shape or dtype != buffer.dtype.np:
         raise error(
             "E0603",
-            f"input {buffer.name} has shape {shape} and dtype {dtype}; it was compiled for {buffer.shape} and {buffer.dtype}",
+            f"input {buffer.name} has shape {shape} and dtype {dtype}; "
+            f"it was compiled for {buffer.shape} and {buffer.dtype}",
         )
 
 
@@ -148,6 +151,7 @@ def get_outputs(memory: Memory, of: Kernel | Program) -> list[np.ndarray]:
     for name in of.outputs:
         buffer = of.by_name[name]
         if not memory.storage(buffer).shadow.written(buffer.all):
-            raise error("E0401", f"part of the output {name} (shape {buffer.shape}) was never written", where=buffer.loc)
+            message = f"part of the output {name} (shape {buffer.shape}) was never written"
+            raise error("E0401", message, where=buffer.loc)
         outputs.append(memory.get(buffer))
     return outputs

@@ -82,7 +82,8 @@ class Memory:
         found = self.storages.get(buffer.name)
         if found is None:
             if self.closed:
-                raise error("E0901", f"{buffer.space.value} tensor {buffer.name} has no place in memory", where=buffer.loc)
+                message = f"{buffer.space.value} tensor {buffer.name} has no place in memory"
+                raise error("E0901", message, where=buffer.loc)
             found = self.storages[buffer.name] = storage_for(buffer)
         return found
 
@@ -131,7 +132,7 @@ def _row_space(ap: AccessPattern) -> AccessPattern:
 
 
 def bind(inst: Instruction, memory: Memory, target: Target) -> Callable[[], None]:
-    """A function that executes `inst` on `memory`. All views are made here, so running it costs little more than numpy."""
+    """A function that executes `inst` on `memory`. All views are made here: running it costs little more than numpy."""
     specs = [s for s in type(inst).SPECS if s.role in ("src", "state") or (s.role == "dst" and inst.reads_dst)]
     shape = next((ap.shape for _, ap in inst.operands("dst")), None) if inst.ELEMENTWISE else None
     convert = dt.compute if inst.arithmetic == "float32" else None

@@ -16,7 +16,7 @@ from ranvier.sim.machine import Memory, Storage, storage_of
 from ranvier.sim.shadow import Shadow
 from ranvier.target.spec import Target
 
-# Rows whose distance is a multiple of a page fall into the same cache sets; this much more than a multiple spreads them.
+# Rows whose distance is a multiple of a page fall into the same cache sets; this much more spreads them.
 _PAGE_BYTES, _SKEW_BYTES = 4096, 192
 
 
@@ -102,8 +102,8 @@ def check_bounds(instructions: Iterable[Instruction]) -> None:
                 low, high = ap.extent
                 raise error(
                     "E0901",
-                    f"{inst.MNEMONIC} touches bytes {low} to {high} and {ap.partitions} partitions from {ap.partition} on "
-                    f"of {ap.buffer.name}, of shape {ap.buffer.shape} and dtype {ap.buffer.dtype}",
+                    f"{inst.MNEMONIC} touches bytes {low} to {high} and {ap.partitions} partitions from {ap.partition} "
+                    f"on of {ap.buffer.name}, of shape {ap.buffer.shape} and dtype {ap.buffer.dtype}",
                     where=inst.loc,
                 )
 

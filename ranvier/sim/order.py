@@ -1,4 +1,4 @@
-"""In which order a program's instructions execute when values are computed: one of the orders that its semaphores allow."""
+"""In which order a program's instructions execute when values are computed: one that its semaphores allow."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ def execution_order(program: Program, *, seed: int = 0, dma: str = "early") -> l
 def _check_names(program: Program) -> None:
     known = set(program.semaphores)
     for engine, slot in program.slots():
+        inst = slot.instruction
+        what = f"{inst.MNEMONIC} on the {engine.name.lower()} engine"
         for entry in (*slot.waits, *slot.signals):
             if entry.semaphore not in known:
-                raise error("E0901", f"{engine.name.lower()} names the unknown semaphore {entry.semaphore}", where=slot.instruction.loc)
-        if (slot.queue is not None) is not slot.instruction.IS_DMA:
-            raise error("E0901", f"{slot.instruction.MNEMONIC} on {engine.name.lower()} has queue {slot.queue}", where=slot.instruction.loc)
+                raise error("E0901", f"{what} names the unknown semaphore {entry.semaphore}", where=inst.loc)
+        if (slot.queue is not None) is not inst.IS_DMA:
+            raise error("E0901", f"{what} has the DMA queue {slot.queue}", where=inst.loc)
 
 
 class _Walk:
@@ -109,7 +111,7 @@ class _Walk:
             raise self._deadlock()
         self._transfer(self.rng.choice(useful))
 
-    # -- deadlock ---------------------------------------------------------------------------------------------------------
+    # -- deadlock -------------------------------------------------------------------------------------------------
     def _deadlock(self):
         lines, first = [], None
         for streams in self.blocked.values():

@@ -12,9 +12,13 @@ from ranvier.ir.kernel import ParamSource
 
 
 def param_array(source: ParamSource, state: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array that `source` describes. Shares memory with the state when no step copies. Raises E0603 for a missing key."""
+    """The array that `source` describes; it shares memory with the state when no step copies.
+
+    Raises E0603 for a missing key.
+    """
     if source.key not in state:
-        raise error("E0603", f"the state has no entry {source.key!r}; it has {len(state)} entries", fix="give the whole state")
+        message = f"the state has no entry {source.key!r}; it has {len(state)} entries"
+        raise error("E0603", message, fix="give the whole state")
     array = np.asarray(state[source.key])
     if source.rows is not None:
         array = array[source.rows[0] : source.rows[1]]

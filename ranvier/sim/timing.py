@@ -24,7 +24,7 @@ from heapq import heappop, heappush
 from ranvier.errors import error
 from ranvier.ir.program import Program, Slot
 from ranvier.isa.access import AccessPattern
-from ranvier.isa.record import Cost, Instruction
+from ranvier.isa.record import Cost, DmaWork, Instruction
 from ranvier.sim.costs import CostTable, DmaTimes
 from ranvier.sim.order import execution_order
 from ranvier.sim.ports import Ports
@@ -46,8 +46,10 @@ def simulate(program: Program, target: Target) -> Timeline:
 class _Lane:
     """An engine: its stream, where it is in it, and what it still has under way."""
 
-    __slots__ = ("at", "cost", "costs", "done", "engine", "first_slot", "free", "last", "needs", "reads", "recent", "slots",
-                 "track", "writes")  # fmt: skip
+    __slots__ = (
+        "at", "cost", "costs", "done", "engine", "first_slot", "free", "last", "needs", "reads", "recent", "slots",
+        "track", "writes",
+    )  # fmt: skip
 
     def __init__(self, track: int, engine: Engine, slots: tuple[Slot, ...], first_slot: int, target: Target):
         self.track, self.engine, self.slots, self.first_slot = track, engine, slots, first_slot
@@ -249,7 +251,7 @@ class _Simulation:
                         still.append((value, lane))
                 semaphore.waiting = still
 
-    def transfer(self, slot: Slot, dma, trigger: int, slot_index: int, now: float) -> None:
+    def transfer(self, slot: Slot, dma: DmaWork, trigger: int, slot_index: int, now: float) -> None:
         done = self.dma.transfer(slot, dma, trigger, slot_index, now)
         if slot.signals:
             self.push(done, _SIGNAL, slot, len(self.columns) - 1)
@@ -272,8 +274,8 @@ class _Dma:
         time = self.launched[queue] = max(time, self.launched[queue])
         return time
 
-    def transfer(self, slot: Slot, work, trigger: int, slot_index: int, now: float) -> float:
-        """Move the data of `slot`, whose descriptors are at the DMA engines `now`; returns when its semaphore is seen."""
+    def transfer(self, slot: Slot, work: DmaWork, trigger: int, slot_index: int, now: float) -> float:
+        """Move the data of `slot`, its descriptors being at the DMA engines `now`. Returns when its semaphore is seen."""
         times, free, busy, last = self.times, self.free, self.busy, self.last
         each = times.descriptor_ns(work)
         engine = _first_partition(slot.instruction) // times.partitions_per_engine % times.engines

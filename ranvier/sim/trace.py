@@ -81,7 +81,10 @@ class Columns:
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def add(self, track, kind, start, begin, end, done, ready, reason, cause, slot, hbm_bytes, estimated, tail) -> None:
+    def add(
+        self, track: int, kind: Kind, start: float, begin: float, end: float, done: float, ready: float, reason: Reason,
+        cause: int, slot: int, hbm_bytes: int, estimated: float, tail: float,
+    ) -> None:
         """Append an event, its values in the order of the fields."""
         self.track.append(track)
         self.kind.append(kind)
@@ -121,7 +124,8 @@ class Timeline:
         c = self.columns
         return Event(
             index, self.tracks[c.track[index]], Kind(c.kind[index]), c.start_ns[index], c.end_ns[index],
-            c.done_ns[index], c.ready_ns[index], Reason(c.reason[index]), c.cause[index], c.slot[index], c.hbm_bytes[index],
+            c.done_ns[index], c.ready_ns[index], Reason(c.reason[index]), c.cause[index], c.slot[index],
+            c.hbm_bytes[index],
         )  # fmt: skip
 
     def events(self) -> Iterator[Event]:

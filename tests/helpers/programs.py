@@ -39,9 +39,9 @@ class Builder:
     def put(self, engine, inst, waits=(), signals=(), queue=None):
         waits, signals = dict(waits), dict(signals)
         self.semaphores |= dict.fromkeys((*waits, *signals))
-        slot = Slot(
-            inst, tuple(Wait(s, v) for s, v in waits.items()), tuple(Signal(s, v) for s, v in signals.items()), queue, self.count
-        )
+        waited = tuple(Wait(name, value) for name, value in waits.items())
+        signalled = tuple(Signal(name, amount) for name, amount in signals.items())
+        slot = Slot(inst, waited, signalled, queue, self.count)
         self.streams.setdefault(engine, []).append(slot)
         self.count += 1
         return slot

@@ -1,0 +1,116 @@
+"""A profile as tables for a terminal."""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ranvier.profile.metrics import Profile
+
+
+def time_text(ns: float) -> str:
+    """A duration with three or four digits and a unit that suits it."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.4g} {unit}" if ns / size < 1000 else f"{ns / size:.0f} {unit}"
+    return f"{ns:.4g} ns"
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes in binary units."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count:.0f} B"
+
+
+def render(profile: Profile, rows: int) -> Group:
+    """All tables of `profile`, at most `rows` lines each."""
+    parts = [_summary(profile), _engines(profile), _stalls(profile, rows), _path(profile)]
+    if len(profile.layers) > 1 or (profile.layers and profile.layers[0].scope):
+        parts.append(_layers(profile, rows))
+    return Group(*parts, _hot(profile, rows))
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table whose columns called "<..." are text, all others numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        left = column.startswith("<")
+        table.add_column(column.lstrip("<"), justify="left" if left else "right", no_wrap=not left, overflow="fold")
+    return table
+
+
+def _summary(p: Profile) -> Group:
+    lines = [
+        Text.assemble((f"{p.name} on {p.target}: ", "bold"), (time_text(p.latency_ns), "bold cyan")),
+        Text(p.verdict),
+        Text(
+            f"{p.bound} bound {time_text(p.bound_ns)} ({p.times_bound:.3g}x away)   MFU {p.mfu:.1%} of {p.flops_dtype} "
+            f"peak   MBU {p.mbu:.1%}   on estimated facts {p.estimated_share:.0%}"
+        ),
+        Text(
+            f"{p.flops / 1e9:.4g} GFLOP; HBM traffic {bytes_text(p.hbm_bytes)}: "
+            + ", ".join(f"{kind} {bytes_text(count)}" for kind, count in p.moved_bytes.items() if count)
+        ),
+        Text(
+            f"with the frame of a hardware profile {time_text(p.latency_ns + p.head_ns + p.tail_ns)}, "
+            f"seen from the host {time_text(p.latency_ns + p.head_ns + p.tail_ns + p.host_launch_ns)}\n"
+        ),
+    ]
+    return Group(*lines)
+
+
+def _engines(p: Profile) -> Table:
+    table = _table("engines", "<engine", "busy", "busy %", "stalled", "idle at end", "instructions", "<")
+    for use in p.engines:
+        bar = "█" * round(use.busy_share * 30)
+        table.add_row(
+            use.engine, time_text(use.busy_ns), f"{use.busy_share:.1%}", time_text(use.stall_ns),
+            time_text(use.idle_ns), str(use.instructions), bar,
+        )  # fmt: skip
+    return table
+
+
+def _stalls(p: Profile, rows: int) -> Table:
+    engines = {use.engine for use in p.engines}
+    table = _table("\nlongest stalls", "<engine", "<waits for", "<of", "time", "of total", "times")
+    for stall in [s for s in p.stalls if s.engine in engines][:rows]:
+        share = f"{stall.ns / p.latency_ns:.1%}"
+        table.add_row(stall.engine, stall.reason, stall.on, time_text(stall.ns), share, str(stall.count))
+    return table
+
+
+def _path(p: Profile) -> Table:
+    table = _table("\ncritical path", "<what", "time", "share")
+    for category, share in p.critical_shares.items():
+        if share >= 0.005:
+            table.add_row(category, time_text(share * p.latency_ns), f"{share:.1%}")
+    return table
+
+
+def _layers(p: Profile, rows: int) -> Table:
+    engines = [use.engine for use in p.engines if use.engine != "dma"]
+    table = _table("\nparts of the model", "<part", "critical", "share", *engines, "HBM", "GFLOP")
+    for layer in p.layers[:rows]:
+        busy = [time_text(layer.busy_ns.get(engine, 0.0)) for engine in engines]
+        table.add_row(
+            layer.scope or "(none)", time_text(layer.critical_ns), f"{layer.critical_ns / p.latency_ns:.1%}", *busy,
+            bytes_text(layer.hbm_bytes), f"{layer.flops / 1e9:.3g}",
+        )  # fmt: skip
+    if len(p.layers) > rows:
+        rest = sum(layer.critical_ns for layer in p.layers[rows:])
+        table.add_row(f"({len(p.layers) - rows} more)", time_text(rest), f"{rest / p.latency_ns:.1%}")
+    return table
+
+
+def _hot(p: Profile, rows: int) -> Table:
+    table = _table("\ninstructions", "<instruction", "<engine", "critical", "busy", "times", "<where")
+    for hot in p.hot[:rows]:
+        where = f"{os.path.basename(hot.place)}  {hot.source[:48]}"
+        times = time_text(hot.critical_ns), time_text(hot.busy_ns), str(hot.count)
+        table.add_row(hot.instruction, hot.engine, *times, where.strip())
+    return table
