@@ -8,11 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from ranvier.dtypes import bool_
+from ranvier.graph.attention import Attention
 from ranvier.graph.composite import BatchNorm, GroupNorm, LayerNorm, Linear, Rope
 from ranvier.graph.contract import Conv, MatMul
 from ranvier.graph.core import Constant, Graph, Node, Op, Value, infer_types
 from ranvier.graph.elementwise import Binary, Unary
-from ranvier.graph.movement import Reshape, Transpose
+from ranvier.graph.indexing import Full, Take
+from ranvier.graph.movement import Broadcast, Reshape, Slice, Transpose
 from ranvier.loc import Loc
 
 
@@ -23,6 +26,7 @@ class _Emitter:
         self.nodes, self.constants = nodes, constants
         self.producers: dict[Value, Node] = {}
         self.params = {p.value for p in graph.params}
+        self.literals = {c.value: c.array for c in graph.constants}
         self.loc: Loc | None = None
 
     def emit(self, op: Op, *values: Value, name: str = "") -> Value:
@@ -41,6 +45,13 @@ class _Emitter:
         made = Value(like.type.with_shape(()), "")
         self.constants.append(Constant(made, array))
         return made
+
+    def literal(self, value: Value) -> np.ndarray | None:
+        """The array of a literal, or of a tensor full of one number."""
+        made = self.producers.get(value)
+        if made is not None and isinstance(made.op, Full):
+            return np.broadcast_to(np.asarray(made.op.value, dtype=made.op.dtype.np), made.op.shape)
+        return self.literals.get(value)
 
     def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
         return x if x.shape == shape else self.emit(Reshape(shape), x)
@@ -146,7 +157,56 @@ def _matmul_to_linear(out: _Emitter, node: Node) -> Value | None:
     return out.emit(Linear(), x, out.emit(Transpose((1, 0)), w))
 
 
+def _take_by_literal(out: _Emitter, node: Node) -> Value | None:
+    """Rows by known numbers: consecutive ones are a slice, one number everywhere is one row, repeated."""
+    table, indices = node.inputs
+    known = out.literal(indices)
+    if known is None or node.op.axis != 0 or known.size == 0:  # type: ignore[attr-defined]
+        return None
+    flat = known.reshape(-1).astype(np.int64)
+    first = int(flat[0])
+    consecutive = np.array_equal(flat, np.arange(first, first + flat.size))
+    if not (consecutive or (flat == first).all()) or not 0 <= first < table.shape[0]:
+        return None
+    count = flat.size if consecutive else 1
+    rest = table.shape[1:]
+    part = table
+    if (first, count) != (0, table.shape[0]):
+        starts, limits = (first,) + (0,) * len(rest), (first + count, *rest)
+        part = out.emit(Slice(starts, limits, (1,) * len(limits)), table)
+    if consecutive:
+        return out.reshape(part, node.output.shape)
+    row = out.reshape(part, (1,) * len(indices.shape) + rest)
+    return out.emit(Broadcast(node.output.shape), row)
+
+
+def _and_true(out: _Emitter, node: Node) -> Value | None:
+    """x and true is x, broadcast to the result's shape."""
+    if node.op.kind not in ("bitwise_and", "logical_and") or node.output.dtype is not bool_:  # type: ignore[attr-defined]
+        return None
+    for known, other in (node.inputs, node.inputs[::-1]):
+        array = out.literal(known)
+        if array is not None and array.all() and other.dtype is bool_:
+            return other if other.shape == node.output.shape else out.emit(Broadcast(node.output.shape), other)
+    return None
+
+
+def _mask_before_broadcast(out: _Emitter, node: Node) -> Value | None:
+    """Attention broadcasts its mask itself: the mask as it was before somebody broadcast it."""
+    if len(node.inputs) < 4:
+        return None
+    made = out.producers.get(node.inputs[3])
+    if made is None or not isinstance(made.op, Broadcast):
+        return None
+    source = made.inputs[0]
+    mask = out.reshape(source, (1,) * (4 - len(source.shape)) + source.shape)
+    return out.emit(node.op, *node.inputs[:3], mask)
+
+
 RULES: dict[type[Op], Rule] = {
+    Take: _take_by_literal,
+    Binary: _and_true,
+    Attention: _mask_before_broadcast,
     Rope: _rope_before_split,
     Conv: _patches_to_linear,
     BatchNorm: _batch_norm_to_scale,
