@@ -20,13 +20,15 @@ from ranvier.errors import error
 class ActFn:
     """One activation function: `fn` on float32 arrays, `domain` of valid inputs (outside: invalid output), `table` set.
 
-    Functions with `table` None need no table load (they are part of every set).
+    Functions with `table` None need no table load (they are part of every set). A `parametric` function takes a second
+    argument, one number or one per partition.
     """
 
     name: str
-    fn: Callable[[np.ndarray], np.ndarray]
+    fn: Callable[..., np.ndarray]
     table: str | None
     domain: tuple[float, float] = (-math.inf, math.inf)
+    parametric: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -83,6 +85,7 @@ ACT: dict[str, ActFn] = {
         ActFn("copy", lambda x: x, None),
         ActFn("square", np.square, None),
         ActFn("relu", lambda x: np.maximum(x, 0), None),
+        ActFn("prelu", lambda x, slope: np.where(x > 0, x, x * slope), None, parametric=True),
         ActFn("abs", np.abs, None),
         ActFn("sign", np.sign, None),
         ActFn("exp", np.exp, _EXP),

@@ -50,15 +50,29 @@ def activate(fn: ActFn, data: np.ndarray, bias: np.ndarray | float | None, scale
         return fn.fn(data)
 
 
-def start_registers(registers: np.ndarray, cmd: ReduceCmd, op: AluOp) -> np.ndarray:
-    """The reduce registers as `cmd` leaves them before anything is reduced into them."""
-    if cmd in (ReduceCmd.reset, ReduceCmd.reset_reduce):
-        return np.full_like(registers, op.identity)
-    return registers
+_IDENTITIES = {"add": 0.0, "maximum": -np.inf, "minimum": np.inf, "abs_max": 0.0, "abs_min": np.inf}
 
 
-def free_axes(values: np.ndarray) -> tuple[int, ...]:
-    return tuple(range(1, values.ndim))
+def reduce_free(op: AluOp, values: np.ndarray) -> np.ndarray:
+    """The reduction of all free axes, [P, 1]. abs_max and abs_min keep the sign of the element that they pick."""
+    flat = values.reshape(values.shape[0], -1)
+    if op.name in ("abs_max", "abs_min"):
+        pick = np.argmax if op.name == "abs_max" else np.argmin
+        return np.take_along_axis(flat, pick(np.abs(flat), axis=1)[:, None], axis=1)
+    return op.reduce(flat, (1,))
+
+
+def outputs(inst: Activation | ActivationReduce | Activate2, result: np.ndarray, registers: np.ndarray | None):
+    """The outputs of an activation in field order: dst, reduce_res if asked for, the registers if touched."""
+    if registers is None:
+        return result
+    op = inst.reduce_op or alu("add")
+    held = registers
+    if inst.reduce_cmd in (ReduceCmd.reset, ReduceCmd.reset_reduce):
+        held = np.full_like(registers, _IDENTITIES[op.name])
+    if inst.reduce_cmd.reduces:
+        held = op(held, reduce_free(op, result))
+    return (result, held, held) if inst.reduce_res is not None else (result, held)
 
 
 @instruction(engines=_ENGINES, source="NKI 0.6, nki.isa.activation", cost_source=_COST_SOURCE, elementwise=True)
@@ -86,6 +100,7 @@ class Activation(Instruction):
         "ACT-2": Rule("E0309", "reduce_op is add, and given when reduce_cmd reduces"),
         "ACT-3": Rule("E0309", "reduce_cmd is idle, reset, reduce or reset_reduce"),
         "ACT-4": Rule("E0307", "reciprocal takes a bias from the generation with feature activation_bias_constant on"),
+        "ACT-5": Rule("E0309", "op takes no parameter (activate2 has relu_param for those that do)"),
     }
     EXAMPLES = (
         Example(lambda t: dict(dst=t("sbuf", (128, 512), "bfloat16"), op=act("exp"), data=t("psum", (128, 512), "float32"), bias=t("sbuf", (128, 1), "float32"), scale=0.125)),
@@ -95,6 +110,7 @@ class Activation(Instruction):
         Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("maximum"), reduce_cmd=ReduceCmd.reset_reduce), rule="ACT-2"),
         Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("add"), reduce_cmd=ReduceCmd.load_reduce), rule="ACT-3"),
         Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("reciprocal"), data=t("sbuf", (8, 8), "float32"), bias=t("sbuf", (8, 1), "float32")), rule="ACT-4"),
+        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("prelu"), data=t("sbuf", (8, 8), "float32")), rule="ACT-5"),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
@@ -105,26 +121,16 @@ class Activation(Instruction):
         self.require(legal and (self.reduce_op is None or self.reduce_op.name == "add"), "ACT-2", f"reduce_op is {self.reduce_op} and reduce_cmd {self.reduce_cmd.name}", argument="reduce_op")
         self.require(self.reduce_cmd is not ReduceCmd.load_reduce, "ACT-3", f"reduce_cmd is {self.reduce_cmd.name}", argument="reduce_cmd")
         self.require(constants or self.bias is None or self.op.name != "reciprocal", "ACT-4", f"op is reciprocal, with a bias, on {target.title}", argument="bias")
+        self.require(not self.op.parametric, "ACT-5", f"op is {self.op}", argument="op")
 
     def uses_state(self) -> bool:
         return self.reduce_cmd is not ReduceCmd.idle or self.reduce_res is not None
 
     def semantics(self, data, bias, scale, registers):
-        return _reduced(self, activate(self.op, data, bias, scale), registers)
+        return outputs(self, activate(self.op, data, bias, scale), registers)
 
     def cost(self, target: Target, engine: Engine) -> Cost:
         return activation_cost(target, self.op, self.data, self.dst, self.reduce_cmd.reduces, self.reduce_res is not None)
-
-
-def _reduced(inst: Activation | ActivationReduce, result: np.ndarray, registers: np.ndarray | None):
-    """The outputs of an activation in field order: dst, reduce_res if asked for, the registers if touched."""
-    if registers is None:
-        return result
-    op = inst.reduce_op or alu("add")
-    held = start_registers(registers, inst.reduce_cmd, op)
-    if inst.reduce_cmd.reduces:
-        held = op.fn(held, op.reduce(result, free_axes(result)).reshape(held.shape))
-    return (result, held, held) if inst.reduce_res is not None else (result, held)
 
 
 @instruction(engines=_ENGINES, source="NKI 0.6, nki.isa.activation_reduce", cost_source=_COST_SOURCE, elementwise=True)
@@ -136,7 +142,7 @@ class ActivationReduce(Instruction):
     op: ActFn = attr(ActFn, doc="activation function")
     data: AccessPattern = src(SBUF, PSUM)
     reduce_op: AluOp = attr(AluOp, doc="add")
-    reduce_res: AccessPattern | None = output(SBUF, PSUM, vector=True, optional=True, doc="[P, 1], the sum")
+    reduce_res: AccessPattern | None = output(SBUF, PSUM, vector=True, optional=True, explicit=True, doc="[P, 1], the sum")
     bias: AccessPattern | float | None = src(SBUF, PSUM, dtypes=_BIAS_DTYPES, vector=True, scalar=True, optional=True)
     scale: AccessPattern | float = src(SBUF, PSUM, dtypes=(dt.float32,), vector=True, scalar=True, default=1.0)
     registers: None = state("scalar.reduce", doc="one float32 per partition")
@@ -145,12 +151,14 @@ class ActivationReduce(Instruction):
         "ACR-1": Activation.RULES["ACT-1"],
         "ACR-2": Rule("E0309", "reduce_op is add"),
         "ACR-3": Activation.RULES["ACT-4"],
+        "ACR-4": Activation.RULES["ACT-5"],
     }
     EXAMPLES = (
         Example(lambda t: dict(dst=t("sbuf", (128, 300), "bfloat16"), op=act("exp"), data=t("sbuf", (128, 300), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (128, 1), "float32"))),
         Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("tanh"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (8, 1), "float32"), bias=0.5), rule="ACR-1"),
         Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("tanh"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("maximum"), reduce_res=t("sbuf", (8, 1), "float32")), rule="ACR-2"),
         Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("reciprocal"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (8, 1), "float32"), bias=t("sbuf", (8, 1), "float32")), rule="ACR-3"),
+        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("prelu"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (8, 1), "float32")), rule="ACR-4"),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
@@ -159,6 +167,7 @@ class ActivationReduce(Instruction):
         self.require(constants or not constant, "ACR-1", f"bias is {self.bias} on {target.title}", argument="bias", fix="put the number into a [P, 1] tile with memset")
         self.require(self.reduce_op.name == "add", "ACR-2", f"reduce_op is {self.reduce_op}", argument="reduce_op")
         self.require(constants or self.bias is None or self.op.name != "reciprocal", "ACR-3", f"op is reciprocal, with a bias, on {target.title}", argument="bias")
+        self.require(not self.op.parametric, "ACR-4", f"op is {self.op}", argument="op")
 
     @property
     def reduce_cmd(self) -> ReduceCmd:
@@ -168,7 +177,79 @@ class ActivationReduce(Instruction):
         return True
 
     def semantics(self, data, bias, scale, registers):
-        return _reduced(self, activate(self.op, data, bias, scale), registers)
+        return outputs(self, activate(self.op, data, bias, scale), registers)
 
     def cost(self, target: Target, engine: Engine) -> Cost:
         return activation_cost(target, self.op, self.data, self.dst, True, self.reduce_res is not None)
+
+
+_STAGES = (
+    ("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"), ("subtract", "bypass"),
+    ("bypass", "bypass"),
+)  # fmt: skip
+
+
+@instruction(engines=_ENGINES, source="NKI 0.6, nki.isa.activate2", cost_source="assumption: as activation", feature="activate2", elementwise=True)
+class Activate2(Instruction):
+    """dst = op((data op0 imm0) op1 imm1) element by element, in float32, with more reductions than `activation`.
+
+    `imm0` and `imm1` are numbers or one value per partition; `reverse0` and `reverse1` exchange the operands of op0 and op1.
+    `relu_param` is the slope that prelu applies to negative values. The reduce registers are those of `activation`;
+    `reduce_op` is add, maximum, minimum, abs_max or abs_min.
+    """
+
+    dst: AccessPattern = output(SBUF, PSUM, doc="result, shape of data")
+    op: ActFn = attr(ActFn, doc="activation function")
+    data: AccessPattern = src(SBUF, PSUM)
+    imm0: AccessPattern | float = src(SBUF, PSUM, vector=True, scalar=True)
+    imm1: AccessPattern | float = src(SBUF, PSUM, vector=True, scalar=True)
+    op0: AluOp = attr(AluOp, doc="multiply, add, subtract or bypass")
+    op1: AluOp = attr(AluOp, doc="add, subtract or bypass")
+    relu_param: AccessPattern | float = src(SBUF, PSUM, vector=True, scalar=True, default=0.0, doc="parameter of op")
+    reverse0: bool = attr(bool, default=False, doc="imm0 op0 data")
+    reverse1: bool = attr(bool, default=False, doc="imm1 op1 result of op0")
+    reduce_op: AluOp | None = attr(AluOp, default=None)
+    reduce_res: AccessPattern | None = output(SBUF, PSUM, vector=True, optional=True, doc="[P, 1], takes the reduce registers")
+    reduce_cmd: ReduceCmd = attr(ReduceCmd, default=ReduceCmd.idle, doc="what happens to the reduce registers")
+    registers: None = state("scalar.reduce", doc="one float32 per partition")
+
+    RULES = {
+        "AC2-1": Rule("E0309", "(op0, op1) is (multiply, add), (multiply, subtract), (multiply, bypass), (add, bypass), (subtract, bypass) or (bypass, bypass)"),
+        "AC2-2": Rule("E0305", "imm0 and imm1 have the same dtype when both are tensors"),
+        "AC2-3": Rule("E0309", "reduce_op is add, maximum, minimum, abs_max or abs_min, and given when reduce_cmd reduces or resets"),
+        "AC2-4": Rule("E0309", "reduce_cmd is idle, reset, reduce or reset_reduce"),
+        "AC2-5": Rule("E0309", "an operation that is reversed is not bypass"),
+    }
+    EXAMPLES = (
+        Example(lambda t: dict(dst=t("sbuf", (128, 96), "float32"), op=act("gelu"), data=t("sbuf", (128, 96), "bfloat16"), imm0=2.0, imm1=t("sbuf", (128, 1), "float32"), op0=alu("multiply"), op1=alu("add"))),
+        Example(lambda t: dict(dst=t("sbuf", (64, 40), "bfloat16"), op=act("prelu"), data=t("psum", (64, 40), "float32"), imm0=1.0, imm1=0.0, op0=alu("subtract"), op1=alu("bypass"), relu_param=0.25, reverse0=True, reduce_op=alu("abs_max"), reduce_res=t("sbuf", (64, 1), "float32"), reduce_cmd=ReduceCmd.reset_reduce)),
+        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=1.0, imm1=1.0, op0=alu("add"), op1=alu("multiply")), rule="AC2-1"),
+        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=t("sbuf", (8, 1), "float32"), imm1=t("sbuf", (8, 1), "bfloat16"), op0=alu("multiply"), op1=alu("add")), rule="AC2-2"),
+        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=1.0, imm1=1.0, op0=alu("multiply"), op1=alu("add"), reduce_op=alu("multiply"), reduce_cmd=ReduceCmd.reduce), rule="AC2-3"),
+        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=1.0, imm1=1.0, op0=alu("multiply"), op1=alu("add"), reduce_op=alu("add"), reduce_cmd=ReduceCmd.load_reduce), rule="AC2-4"),
+        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=1.0, imm1=1.0, op0=alu("multiply"), op1=alu("bypass"), reverse1=True), rule="AC2-5"),
+    )  # fmt: skip
+
+    def check(self, target: Target) -> None:
+        self.require((self.op0.name, self.op1.name) in _STAGES, "AC2-1", f"op0 is {self.op0}, op1 is {self.op1}", argument="op0")
+        dtypes = {ap.dtype.name for ap in (self.imm0, self.imm1) if isinstance(ap, AccessPattern)}
+        self.require(len(dtypes) < 2, "AC2-2", f"imm0 and imm1 are {' and '.join(sorted(dtypes))}", argument="imm1")
+        needed = self.reduce_cmd is not ReduceCmd.idle
+        legal = self.reduce_op.name in _IDENTITIES if self.reduce_op is not None else not needed
+        self.require(legal, "AC2-3", f"reduce_op is {self.reduce_op} and reduce_cmd {self.reduce_cmd.name}", argument="reduce_op")
+        self.require(self.reduce_cmd is not ReduceCmd.load_reduce, "AC2-4", f"reduce_cmd is {self.reduce_cmd.name}", argument="reduce_cmd")
+        bypassed = (self.reverse0 and self.op0.name == "bypass") or (self.reverse1 and self.op1.name == "bypass")
+        self.require(not bypassed, "AC2-5", f"op0 is {self.op0} (reverse0={self.reverse0}), op1 is {self.op1} (reverse1={self.reverse1})", argument="reverse0")
+
+    def uses_state(self) -> bool:
+        return self.reduce_cmd is not ReduceCmd.idle or self.reduce_res is not None
+
+    def semantics(self, data, imm0, imm1, relu_param, registers):
+        imm0, imm1, relu_param = (v if isinstance(v, np.ndarray) else np.float32(v) for v in (imm0, imm1, relu_param))
+        value = self.op1.apply(self.op0.apply(data, imm0, self.reverse0), imm1, self.reverse1)
+        with np.errstate(all="ignore"):
+            result = self.op.fn(value, relu_param) if self.op.parametric else self.op.fn(value)
+        return outputs(self, result, registers)
+
+    def cost(self, target: Target, engine: Engine) -> Cost:
+        return activation_cost(target, self.op, self.data, self.dst, self.reduce_cmd.reduces, self.reduce_res is not None)
