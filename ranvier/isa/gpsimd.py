@@ -199,6 +199,8 @@ def _in_bounds(inst: Instruction, indices: np.ndarray, bound: int) -> np.ndarray
 class NcNGather(Instruction):
     """dst[p, i] = data[p, indices[p, i]] within each partition; the free axes of `data` count as one. Bits do not change."""
 
+    MNEMONIC = "nc_n_gather"
+
     dst: AccessPattern = dst(SBUF, doc="shape of indices, dtype of data")
     data: AccessPattern = src(SBUF, doc="any dtype")
     indices: AccessPattern = src(SBUF, dtypes=(dt.uint32,), doc="flat positions within a partition")

@@ -126,6 +126,7 @@ class OperandSpec:
     doc: str = ""
     state: str = ""
     all_lanes: bool = False
+    explicit: bool = False
 
 
 def _field(spec: OperandSpec, default: Any) -> Any:
@@ -133,20 +134,24 @@ def _field(spec: OperandSpec, default: Any) -> Any:
     return field(metadata=metadata) if default is REQUIRED else field(metadata=metadata, default=default)
 
 
-def dst(*spaces: Space, dtypes: tuple[DType, ...] | None = None, optional: bool = False, vector=False, doc="") -> Any:
-    """A written operand in one of `spaces`. With `vector` it is one value per partition."""
-    spec = OperandSpec("", "dst", spaces, dtypes, optional, vector, doc=doc)
+def dst(
+    *spaces: Space, dtypes: tuple[DType, ...] | None = None, optional: bool = False, vector=False, explicit=False, doc="",
+) -> Any:
+    """A written operand in one of `spaces`. With `vector` it is one value per partition. An optional operand may be None;
+    if it is `explicit` the public function has no default for it, and None has to be written."""
+    spec = OperandSpec("", "dst", spaces, dtypes, optional, vector, doc=doc, explicit=explicit)
     return _field(spec, None if optional else REQUIRED)
 
 
 def src(
     *spaces: Space, dtypes: tuple[DType, ...] | None = None, optional: bool = False, vector=False, scalar=False,
-    default: Any = REQUIRED, doc="",
+    default: Any = REQUIRED, explicit=False, doc="",
 ) -> Any:
-    """A read operand. `vector`: one value per partition ([P, 1]); `scalar`: a Python number is accepted as well."""
+    """A read operand. `vector`: one value per partition ([P, 1]); `scalar`: a Python number is accepted as well;
+    `optional` and `explicit` as in `dst`."""
     if optional and default is REQUIRED:
         default = None
-    spec = OperandSpec("", "src", spaces, dtypes, optional, vector, scalar, default=default, doc=doc)
+    spec = OperandSpec("", "src", spaces, dtypes, optional, vector, scalar, default=default, doc=doc, explicit=explicit)
     return _field(spec, default)
 
 

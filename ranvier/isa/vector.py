@@ -210,7 +210,7 @@ class TensorScalar(Instruction):
     dst: AccessPattern = dst(SBUF, PSUM)
     data: AccessPattern = src(SBUF, PSUM)
     op0: AluOp = attr(AluOp)
-    operand0: AccessPattern | float | None = src(SBUF, PSUM, optional=True, vector=True, scalar=True)
+    operand0: AccessPattern | float | None = src(SBUF, PSUM, optional=True, explicit=True, vector=True, scalar=True)
     reverse0: bool = attr(bool, default=False)
     op1: AluOp | None = attr(AluOp, default=None)
     operand1: AccessPattern | float | None = src(SBUF, PSUM, optional=True, vector=True, scalar=True)

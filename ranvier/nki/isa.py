@@ -143,9 +143,9 @@ def _show(value: Any) -> str:
 
 
 def _parameter(spec: OperandSpec) -> inspect.Parameter:
-    default = spec.default
-    if default is REQUIRED:
-        default = None if spec.optional else inspect.Parameter.empty
+    default = None if spec.default is REQUIRED and spec.optional else spec.default
+    if default is REQUIRED or spec.explicit:
+        default = inspect.Parameter.empty
     if isinstance(default, Engine):
         default = engine(default.value)
     return inspect.Parameter(spec.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
