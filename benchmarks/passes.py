@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import sys
 import time
+from itertools import pairwise
 
 from ranvier import dtypes as dt
 from ranvier.compiler.kernel.pipeline import lower_kernel
 from ranvier.ir.kernel import Kernel
+from ranvier.ir.verify import verify_program
 from ranvier.isa.access import AccessPattern, Buffer, BufferKind, Space
 from ranvier.isa.act import act
 from ranvier.isa.alu import alu
@@ -69,7 +71,8 @@ def layers(instructions: int) -> Kernel:
             add(Activation, dst=hidden.all, op=act("gelu"), data=psum.all)
             for half in range(2):
                 at = (0, TILE, half * TOKENS // 2, TOKENS // 2)
-                add(TensorTensor, dst=_piece(total, *at), data1=_piece(tiles[m], *at), data2=_piece(hidden, *at), op=alu("add"))
+                old, new = _piece(tiles[m], *at), _piece(hidden, *at)
+                add(TensorTensor, dst=_piece(total, *at), data1=old, data2=new, op=alu("add"))
             copy = buffer(Space.SBUF, (TILE, TOKENS))
             add(TensorCopy, dst=copy.all, src=total.all, engine=Engine.UNKNOWN)
             results.append(copy)
@@ -85,12 +88,14 @@ def main() -> None:
     kernel = layers(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000)
     count = len(kernel.body)
     marks = [("start", time.process_time())]
-    program = lower_kernel(kernel, get("trn2"), observe=lambda name, _: marks.append((name, time.process_time())), verify=False)
-    for (_, before), (name, after) in zip(marks, marks[1:], strict=False):
+
+    def observe(name: str, _: object) -> None:
+        marks.append((name, time.process_time()))
+
+    program = lower_kernel(kernel, get("trn2"), observe=observe, verify=False)
+    for (_, before), (name, after) in pairwise(marks):
         print(f"{name:20} {(after - before) / count * 1e6:7.1f} us per instruction")
     print(f"{'all':20} {(marks[-1][1] - marks[0][1]) / count * 1e6:7.1f} us per instruction, {count} instructions")
-    from ranvier.ir.verify import verify_program
-
     start = time.process_time()
     verify_program(program, get("trn2"))
     print(f"{'verify_program':20} {(time.process_time() - start) / count * 1e6:7.1f} us per instruction")

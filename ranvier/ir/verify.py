@@ -8,12 +8,13 @@ writes, the earlier in kernel order is complete before the later starts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ranvier.errors import error
 from ranvier.ir.conflicts import ConflictMap, footprint
 from ranvier.ir.program import Program, Slot
 from ranvier.isa.access import Buffer, Space
-from ranvier.isa.record import verify
+from ranvier.isa.record import form, verify
 from ranvier.target.spec import Engine, Target
 
 
@@ -51,6 +52,10 @@ def _check_placements(program: Program, target: Target) -> None:
             raise error("E0901", f"{buffer.name} has {buffer.partitions} partitions from {place.partition} on")
         if buffer.space is Space.PSUM:
             _check_bank(buffer, place.byte, int(target.psum.bank_bytes.value))
+    tensors = sorted((b for b in program.buffers if not b.space.on_chip), key=lambda b: program.placed[b.name].byte)
+    for one, other in pairwise(tensors):
+        if program.placed[one.name].byte + one.size_bytes > program.placed[other.name].byte:
+            raise error("E0901", f"{one.name} and {other.name} overlap in hbm")
 
 
 def _check_bank(buffer: Buffer, byte: int, bank: int) -> None:
@@ -62,7 +67,8 @@ def _check_bank(buffer: Buffer, byte: int, bank: int) -> None:
 
 def _check_slots(program: Program, target: Target) -> None:
     """Engines, names, queues, and that each semaphore counts the completions of one engine or one queue."""
-    declared = set(program.semaphores)
+    declared, known = set(program.semaphores), program.by_name
+    checked: set[tuple] = set()
     sources: dict[str, tuple[Engine, str | None]] = {}
     queues: dict[str, Engine] = {}
     orders: set[int] = set()
@@ -70,13 +76,21 @@ def _check_slots(program: Program, target: Target) -> None:
         raise error("E0901", f"{len(program.semaphores)} semaphores; there are {target.limits.semaphores.value}")
     for engine, slot in program.slots():
         inst = slot.instruction
-        if engine not in inst.legal_engines(target):
-            message = f"{inst.MNEMONIC} is in the stream of {engine.name.lower()}"
-            raise error("E0306", message, where=inst.loc, rule="ISA-5")
-        verify(inst, target)
-        for ap in (*inst.reads(), *inst.writes()):
-            if program.by_name.get(ap.buffer.name) != ap.buffer:
-                raise error("E0901", f"{inst.MNEMONIC} names the unknown buffer {ap.buffer.name}", where=inst.loc)
+        shape = (engine, form(inst))
+        if shape not in checked:
+            if engine not in inst.legal_engines(target):
+                message = f"{inst.MNEMONIC} is in the stream of {engine.name.lower()}"
+                raise error("E0306", message, where=inst.loc, rule="ISA-5")
+            verify(inst, target)
+            checked.add(shape)
+        writes = inst.writes()
+        for group in (inst.reads(), writes):
+            for ap in group:
+                buffer = known.get(ap.buffer.name)
+                if buffer is not ap.buffer and buffer != ap.buffer:
+                    raise error("E0901", f"{inst.MNEMONIC} names the unknown buffer {ap.buffer.name}", where=inst.loc)
+                if ap.buffer.kind.preset and group is writes:
+                    raise error("E0901", f"{inst.MNEMONIC} writes {ap.buffer.name}, an input", where=inst.loc)
         if (slot.queue is not None) is not inst.IS_DMA:
             raise error("E0901", f"{inst.MNEMONIC} has queue {slot.queue}", where=inst.loc)
         if slot.queue is not None and queues.setdefault(slot.queue, engine) is not engine:
@@ -88,9 +102,9 @@ def _check_slots(program: Program, target: Target) -> None:
             source = (engine, slot.queue)
             if signal.amount <= 0 or sources.setdefault(signal.semaphore, source) != source:
                 raise error("E0901", f"semaphore {signal.semaphore} counts more than one thing", where=inst.loc)
-        for name in (*(w.semaphore for w in slot.waits), *(s.semaphore for s in slot.signals)):
-            if name not in declared:
-                raise error("E0901", f"semaphore {name} is not declared", where=inst.loc)
+        for entry in (*slot.waits, *slot.signals):
+            if entry.semaphore not in declared:
+                raise error("E0901", f"semaphore {entry.semaphore} is not declared", where=inst.loc)
     if len(queues) > target.dma.queues_per_engine.value:
         raise error("E0901", f"{len(queues)} DMA queues; there are {target.dma.queues_per_engine.value}")
 
@@ -203,11 +217,13 @@ def _check_order(program: Program, ordering: Ordering) -> None:
         inst = ordering.slots[order].instruction
         found: set[int] = set()
         for ap in inst.reads():
+            if ap.buffer.kind.preset:
+                continue  # nothing writes it
             place = placed[ap.buffer.name]
-            maps[ap.space].read(order, footprint(ap, place.partition, place.byte), found)
+            maps[ap.buffer.space].read(order, footprint(ap, place.partition, place.byte), found)
         for ap in inst.writes():
             place = placed[ap.buffer.name]
-            maps[ap.space].write(order, footprint(ap, place.partition, place.byte), found)
+            maps[ap.buffer.space].write(order, footprint(ap, place.partition, place.byte), found)
         for state in inst.states():
             if state in states:
                 found.add(states[state])

@@ -21,6 +21,7 @@ def assign_engines(kernel: Kernel, costs: Costs) -> Kernel:
     times given out so far. Data movements are triggered by the sync engine, which does nothing else, where it may.
     """
     loads = dict.fromkeys(Engine, 0.0)
+    busiest = 0.0
     target = costs.target
     body: list[Instruction] = []
     for inst in kernel.body:
@@ -32,14 +33,12 @@ def assign_engines(kernel: Kernel, costs: Costs) -> Kernel:
             elif len(legal) == 1:
                 engine = legal[0]
             else:
-                engine = min(legal, key=lambda e, inst=inst: loads[e] + costs.of(inst, e).busy.ns)
+                floor = busiest - WINDOW_NS
+                engine = min(legal, key=lambda e: max(loads[e], floor) + costs.of(inst, e).busy.ns)
             inst = dataclasses.replace(inst, engine=engine)  # type: ignore[call-arg]
         else:
             engine = inst.engine_on(target)
-        loads[engine] += costs.of(inst, engine).busy.ns
-        floor = max(loads.values()) - WINDOW_NS
-        for other, load in loads.items():
-            if load < floor:
-                loads[other] = floor
+        load = loads[engine] = max(loads[engine], busiest - WINDOW_NS) + costs.of(inst, engine).busy.ns
+        busiest = max(busiest, load)
         body.append(inst)
     return dataclasses.replace(kernel, body=tuple(body))

@@ -1,36 +1,33 @@
-"""Times of instructions, each kind computed once."""
+"""Times of instructions and transfers, as the passes need them: the same numbers that the timing model uses."""
 
 from __future__ import annotations
 
-from ranvier.isa.access import AccessPattern
-from ranvier.isa.record import Cost, Instruction
+from ranvier.isa.record import Cost, DmaWork, Instruction
+from ranvier.sim.costs import CostTable, DmaTimes
 from ranvier.target.spec import Engine, Target
 
 
 class Costs:
-    """`Instruction.cost` on one target, remembered for instructions that differ only in what they address."""
+    """Costs on one target, each found once per distinct shape of instruction."""
 
     def __init__(self, target: Target):
         self.target = target
-        self._known: dict[tuple, Cost] = {}
+        self._tables = {engine: CostTable(target, engine) for engine in Engine}
+        self._dma = DmaTimes(target)
 
     def of(self, inst: Instruction, engine: Engine) -> Cost:
-        key = [type(inst), engine]
-        for spec in inst.SPECS:
-            value = getattr(inst, spec.name)
-            if isinstance(value, AccessPattern):
-                key += (value.buffer.space, value.dtype, value.pattern, value.index is None)
-            else:
-                key.append(value)
-        found = self._known.get(tuple(key))
-        if found is None:
-            found = self._known[tuple(key)] = inst.cost(self.target, engine)
-        return found
+        """Time of `inst` on `engine`."""
+        return self._tables[engine].cost(inst)
 
-    def transfer_ns(self, cost: Cost) -> float:
-        """Time from the first to the last byte of the transfer that a trigger of this cost starts, if it is alone."""
-        dma, work = self.target.dma, cost.dma
-        assert work is not None
-        bursts = -(-work.descriptor_bytes // int(dma.burst_bytes.value))
-        each = bursts * dma.descriptor_overhead_ns.value + work.descriptor_bytes / dma.bytes_per_ns.value
-        return -(-work.descriptors // max(1, work.engines)) * each / work.efficiency
+    def transfer_ns(self, work: DmaWork) -> float:
+        """From the first to the last byte of a transfer that has its DMA engines for itself."""
+        rounds = -(-work.descriptors // max(1, work.engines))
+        spread = (work.engines - 1) * self._dma.stagger_ns
+        return rounds * self._dma.descriptor_ns(work) + spread
+
+    def delay_ns(self, cost: Cost) -> float:
+        """From the start of an instruction to its result; for a data movement, if nothing is in its way."""
+        if cost.dma is None:
+            return cost.latency.ns
+        launch_ns, _ = self._dma.launch[cost.dma.mode]
+        return cost.busy.ns + launch_ns + self.transfer_ns(cost.dma) + self._dma.completion_ns

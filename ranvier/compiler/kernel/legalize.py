@@ -7,7 +7,7 @@ import dataclasses
 from ranvier.errors import error
 from ranvier.ir.conflicts import footprint
 from ranvier.ir.kernel import Kernel, verify_kernel
-from ranvier.isa.access import AccessPattern, BufferKind, Space
+from ranvier.isa.access import AccessPattern, BufferKind
 from ranvier.isa.record import Instruction
 from ranvier.target.spec import Target
 
@@ -22,32 +22,39 @@ def legalize(kernel: Kernel, target: Target) -> Kernel:
     for inst in kernel.body:
         if getattr(inst, "accumulate", False) is None:
             raise error("E0901", f"{inst.MNEMONIC}: accumulate is not decided", where=inst.loc)
-    body = _live(kernel)
-    touched = {name for inst in body for ap in (*inst.reads(), *inst.writes()) for name in (ap.buffer.name,)}
+    body, touched = _live(kernel)
     buffers = tuple(b for b in kernel.buffers if b.kind is not BufferKind.TEMP or b.name in touched)
     return dataclasses.replace(kernel, body=body, buffers=buffers)
 
 
-def _live(kernel: Kernel) -> tuple[Instruction, ...]:
-    """Walking backwards, the instructions that write something still needed, or nothing at all (they have effects)."""
-    needed: set[str] = set()
+def _live(kernel: Kernel) -> tuple[tuple[Instruction, ...], set[str]]:
+    """The instructions that write something needed, or nothing at all (they have effects); the buffers they touch."""
+    needed: set[str] = {b.name for b in kernel.buffers if b.kind is BufferKind.OUTPUT}
+    touched: set[str] = set()
     kept = []
     for inst in reversed(kernel.body):
         writes, states = inst.writes(), inst.states()
-        if writes or states:
-            useful = any(ap.buffer.name in needed or ap.buffer.kind is BufferKind.OUTPUT for ap in writes)
-            if not useful and needed.isdisjoint(states):
-                continue
-        reads = inst.reads()
-        read_names = {ap.buffer.name for ap in reads}
-        needed.difference_update(ap.buffer.name for ap in writes if ap.buffer.name not in read_names and _is_whole(ap))
-        needed |= read_names
+        if (writes or states) and not any(ap.buffer.name in needed for ap in writes) and needed.isdisjoint(states):
+            continue
+        read_names = [ap.buffer.name for ap in inst.reads()]
+        for ap in writes:
+            name = ap.buffer.name
+            touched.add(name)
+            if name not in read_names and _is_whole(ap):
+                needed.discard(name)
+        needed.update(read_names)
         needed.update(states)
+        touched.update(read_names)
         kept.append(inst)
-    return tuple(reversed(kept))
+    return tuple(reversed(kept)), touched
 
 
 def _is_whole(ap: AccessPattern) -> bool:
     """Whether all of the buffer is written."""
-    at, whole = footprint(ap), footprint(ap.buffer.all)
-    return at.dense and at.period == 0 and at[:4] == whole[:4] and (ap.space is not Space.HBM or at.low == 0)
+    buffer = ap.buffer
+    if ap.size_bytes != buffer.size_bytes:
+        return False
+    at = footprint(ap)
+    rows = buffer.partitions if buffer.space.on_chip else 1
+    all_bytes = at.low == 0 and at.high == buffer.bytes_per_partition and at.last - at.first == rows
+    return all_bytes and at.dense and at.period == 0

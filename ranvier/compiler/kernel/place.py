@@ -37,7 +37,8 @@ class _Placer:
             Space.SBUF: Memory(target.sbuf.usable_bytes_per_partition),
             Space.PSUM: Memory(target.psum.bytes_per_partition, int(target.psum.bank_bytes.value)),
         }
-        self.uses = _uses(kernel)
+        self.touched = [{ap.buffer.name: ap.buffer for ap in accesses(i) if ap.space.on_chip} for i in kernel.body]
+        self.uses = _uses(self.touched)
         self.rotation = _rotation(kernel, self.uses, self.memories[Space.SBUF].capacity)
         self.placements: dict[str, Placement] = {}
         self.body: list[Instruction] = []
@@ -49,7 +50,7 @@ class _Placer:
 
     def run(self) -> Placed:
         for i, inst in enumerate(self.kernel.body):
-            touched = {ap.buffer.name: ap.buffer for ap in accesses(inst) if ap.space.on_chip}
+            touched = self.touched[i]
             if not all(b.name in self.resident or self._bring(b, i, inst, touched) for b in touched.values()):
                 # Tiles that must stay may leave gaps that are too small each: move everything out and start afresh.
                 for name in [n for n, held in self.resident.items() if held.space is Space.SBUF]:
@@ -186,15 +187,12 @@ class _Placer:
             )
 
 
-def _uses(kernel: Kernel) -> dict[str, list[int]]:
-    """Positions of the instructions that touch each on-chip buffer."""
+def _uses(touched: list[dict[str, Buffer]]) -> dict[str, list[int]]:
+    """Positions of the instructions that touch each buffer."""
     found: dict[str, list[int]] = {}
-    for i, inst in enumerate(kernel.body):
-        for ap in accesses(inst):
-            if ap.space.on_chip:
-                positions = found.setdefault(ap.buffer.name, [])
-                if not positions or positions[-1] != i:
-                    positions.append(i)
+    for i, names in enumerate(touched):
+        for name in names:
+            found.setdefault(name, []).append(i)
     return found
 
 

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from ranvier.compiler.kernel.costs import Costs
 from ranvier.compiler.kernel.stages import Dependencies, Placed, Schedule
 from ranvier.isa.record import Cost
-from ranvier.target.spec import Engine, Target
+from ranvier.target.spec import Engine
 
 
 def schedule(placed: Placed, dependencies: Dependencies, costs: Costs) -> Schedule:
@@ -82,27 +82,22 @@ class _Lane:
 class _Transfers:
     """The DMA engines as one resource, and the queues that each triggering engine deals its transfers to."""
 
-    def __init__(self, target: Target, costs: Costs, engines: list[Engine]):
-        self.dma, self.costs = target.dma, costs
+    def __init__(self, costs: Costs, engines: list[Engine]):
+        dma = costs.target.dma
+        self.costs, self.engines, self.completion_ns = costs, float(dma.engines.value), float(dma.completion_ns.value)
         self.free_ns = 0.0
-        count = max(1, int(self.dma.queues_per_engine.value) // max(1, len(engines)))
+        count = max(1, int(dma.queues_per_engine.value) // max(1, len(engines)))
         self.last = {e: dict.fromkeys((f"{e.name.lower()}{k}" for k in range(count)), 0.0) for e in engines}
 
-    def delay_ns(self, cost: Cost) -> float:
-        """From the start of the trigger to the completion, if nothing is in the way."""
+    def start(self, engine: Engine, cost: Cost, delay_ns: float, now: float) -> tuple[str, float]:
+        """Trigger at `now` what would take `delay_ns` alone; returns the queue and the time of completion."""
         assert cost.dma is not None
-        launch = self.dma.mode(cost.dma.mode).launch_ns.value
-        return cost.busy.ns + launch + self.costs.transfer_ns(cost) + self.dma.completion_ns.value
-
-    def start(self, engine: Engine, cost: Cost, now: float) -> tuple[str, float]:
-        """Trigger at `now`; returns the queue and the time of completion."""
-        assert cost.dma is not None
-        duration = self.costs.transfer_ns(cost)
-        begin = max(now + cost.busy.ns + self.dma.mode(cost.dma.mode).launch_ns.value, self.free_ns)
-        self.free_ns = begin + duration * min(1.0, cost.dma.engines / self.dma.engines.value)
+        duration = self.costs.transfer_ns(cost.dma)
+        begin = max(now + delay_ns - duration - self.completion_ns, self.free_ns)
+        self.free_ns = begin + duration * min(1.0, cost.dma.engines / self.engines)
         queues = self.last[engine]
         queue = min(queues, key=queues.__getitem__)
-        queues[queue] = max(queues[queue], begin + duration + self.dma.completion_ns.value)
+        queues[queue] = max(queues[queue], begin + duration + self.completion_ns)
         return queue, queues[queue]
 
 
@@ -115,9 +110,9 @@ class _Scheduler:
         self.engines = [inst.engine_on(target) for inst in self.body]
         self.costs = [costs.of(inst, engine) for inst, engine in zip(self.body, self.engines, strict=True)]
         triggers = sorted({e for e, c in zip(self.engines, self.costs, strict=True) if c.dma}, key=lambda e: e.value)
-        self.transfers = _Transfers(target, costs, triggers)
+        self.transfers = _Transfers(costs, triggers)
         self.table_load_ns = target.scalar.table_load_ns.value
-        self.delays = [self.transfers.delay_ns(c) if c.dma else c.latency.ns for c in self.costs]
+        self.delays = [costs.delay_ns(c) for c in self.costs]
 
     def _heights(self) -> list[float]:
         """For each instruction the time from its start to the end of the program, along the longest path."""
@@ -160,7 +155,7 @@ class _Scheduler:
             lane.free_ns = now + cost.busy.ns
             done = now + delays[i]
             if cost.dma is not None:
-                result.queues[i], done = self.transfers.start(engine, cost, now)
+                result.queues[i], done = self.transfers.start(engine, cost, delays[i], now)
             end = max(end, done)
             result.streams[engine].append(i)
             result.sequence.append(i)
