@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
 from ranvier import dtypes  # noqa: E402
 from ranvier.errors import RanvierError, Unsupported, UserError  # noqa: E402
@@ -294,6 +295,28 @@ def test_dtype_promotion(function, args):
     model = Module()
     imported = import_model(model, args)
     agree(run(imported, *args), model(*args), 1e-2 if args[0].dtype == torch.bfloat16 else 1e-5)
+
+
+@pytest.mark.parametrize(("function", "gathers"), [
+    (lambda x: x[torch.arange(3)], 0),
+    (lambda x: x[torch.arange(1, 3)[:, None, None], torch.arange(4)[None, None, :]], 0),
+    (lambda x: x[torch.arange(4)[None, :], :, torch.arange(2)[:, None]], 0),
+    (lambda x: x[:, torch.arange(4)[None, :], torch.arange(2)[:, None]], 0),
+    (lambda x: x[torch.tensor(1), torch.arange(4)], 0),
+    (lambda x: x[torch.arange(3), torch.arange(3)], 1),  # a diagonal
+    (lambda x: x[torch.arange(2, -1, -1)], 1),
+    (lambda x: x[torch.arange(-2, 1)], 1),
+    (lambda x: F.embedding(torch.zeros(2, 5, dtype=torch.long), x[:, :, 0]), 0),
+    (lambda x: F.embedding(torch.arange(3)[None].expand(2, 3), x[:, :, 0]), 0),
+    (lambda x: F.embedding((x[:2, 0] > 0).long().expand(4, 2, 5), x[:, :, 0]), 1),
+])
+def test_known_positions_are_slices(function, gathers):
+    class Module(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    imported = check(Module(), (torch.randn(4, 4, 5),))
+    assert sum(node.op.name == "take" for node in imported.graph.nodes) == gathers
 
 
 def test_promote_follows_torch():

@@ -19,7 +19,7 @@ from ranvier.errors import RanvierError, error
 from ranvier.frontends.torch import export as exporting
 from ranvier.frontends.torch.calling import TorchCalling
 from ranvier.frontends.torch.places import place_of
-from ranvier.frontends.torch.rules import Context, Refused, Unavailable, bind
+from ranvier.frontends.torch.rules import Context, Known, Refused, Unavailable, bind
 from ranvier.frontends.torch.signature import InputSlot, OutputSlot, Signature, input_paths, parameter_names
 from ranvier.frontends.torch.table import DROPPED, all_rules
 from ranvier.frontends.torch.tensors import from_torch_dtype, is_supported, to_numpy
@@ -164,6 +164,7 @@ class Importer:
 
     def __init__(self, name: str):
         self.builder = GraphBuilder(name)
+        self.known = Known(self.builder)
         self.rules = all_rules()
         self.names = frozenset(self.rules)
         self.scope = _Scope()
@@ -261,7 +262,7 @@ class Importer:
     def _apply(self, name: str, node: fx.Node, args: Any, kwargs: Any, loc: Loc | None) -> Any:
         expected = node.meta["val"]
         _check_results(expected)
-        context = Context(self.builder, loc, expected)
+        context = Context(self.builder, loc, expected, self.known)
         rule = self.rules[name]
         try:
             value = rule.function(context, **bind(rule, node.target, args, kwargs))  # type: ignore[arg-type]

@@ -106,21 +106,41 @@ def copy(ctx: Context, x: Value, src: Value) -> Value:
 # Indexing ------------------------------------------------------------------------------------------------------------
 
 
+def _taken(ctx: Context, x: Value, axis: int, index: Value) -> Value:
+    """Slices of `x` along `axis` at `index`: a gather, unless the places are known and follow on each other."""
+    before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
+    shape = (*before, *index.type.shape, *after)
+    made = ctx.known.node(index)
+    if made is not None and isinstance(made.op, g.Broadcast):  # look up once, then repeat
+        few = ctx.reshape(made.inputs[0], (1,) * (rank(index) - rank(made.inputs[0])) + made.inputs[0].type.shape)
+        return ctx.broadcast(_taken(ctx, x, axis, few), shape)
+    places = ctx.known.array(index)
+    if places is not None and places.size and places.min() >= 0 and places.max() < x.type.shape[axis]:
+        first, count = int(places.flat[0]), places.size
+        if (places.ravel() == first + np.arange(count)).all():
+            return ctx.reshape(ctx.slice(x, axis, first, first + count), shape)
+        if (places == first).all():
+            one = ctx.slice(x, axis, first, first + 1)
+            return ctx.broadcast(ctx.reshape(one, (*before, *(1,) * rank(index), *after)), shape)
+    return ctx.emit(g.Take(axis), x, index)
+
+
 @rule("embedding.default")
 def embedding(ctx: Context, weight: Value, indices: Value) -> Value:
-    return ctx.emit(g.Take(0), weight, indices)
+    return _taken(ctx, weight, 0, indices)
 
 
 @rule("index_select.default")
 def index_select(ctx: Context, x: Value, dim: int, index: Value) -> Value:
     if not rank(x):
         return x
-    return ctx.emit(g.Take(axis_of(x, dim)), x, ctx.reshape(index, (math.prod(index.type.shape),)))
+    return _taken(ctx, x, axis_of(x, dim), ctx.reshape(index, (math.prod(index.type.shape),)))
 
 
 def _counted_from_start(ctx: Context, index: Value, size: int) -> Value:
     """`index` with negative values, which count from the end, turned into places."""
-    if index.type.dtype.kind == "uint":
+    known = ctx.known.array(index)
+    if index.type.dtype.kind == "uint" or (known is not None and (known >= 0).all()):
         return index
     negative = ctx.emit(g.Compare("lt"), index, ctx.scalar(0, index.type.dtype))
     return ctx.emit(g.Select(), negative, ctx.binary("add", index, size), index)
@@ -137,14 +157,40 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     if axes != list(range(axes[0], axes[0] + len(axes))):  # torch then puts the indexed axes first
         x = ctx.transpose(x, (*axes, *(a for a in range(rank(x)) if a not in axes)))
         axes = list(range(len(axes)))
+    picks = [_counted_from_start(ctx, pick, x.type.shape[a]) for a, pick in zip(axes, picks, strict=True)]
+    blocked = _block(ctx, x, axes[0], picks)
+    if blocked is not None:
+        return blocked
     shape = x.type.shape
     sizes = [shape[a] for a in axes]
-    place = _counted_from_start(ctx, picks[0], sizes[0])
+    place = picks[0]
     for pick, size in zip(picks[1:], sizes[1:], strict=True):
-        place = ctx.cast(ctx.binary("mul", place, size), dtypes.int64)
-        place = ctx.binary("add", place, ctx.cast(_counted_from_start(ctx, pick, size), dtypes.int64))
+        place = ctx.binary("mul", ctx.cast(place, dtypes.int64), size)
+        place = ctx.binary("add", place, ctx.cast(pick, dtypes.int64))
     merged = ctx.reshape(x, (*shape[: axes[0]], math.prod(sizes), *shape[axes[-1] + 1 :]))
-    return ctx.emit(g.Take(axes[0]), merged, place)
+    return _taken(ctx, merged, axes[0], place)
+
+
+def _block(ctx: Context, x: Value, first: int, picks: Sequence[Value]) -> Value | None:
+    """``x[..., picks]``, from axis `first` on, as slices if each pick counts along an axis of its own; None if not."""
+    width = max(rank(pick) for pick in picks)
+    along: list[int] = []  # for each pick the axis of the picks' common shape that it counts along
+    for number, pick in enumerate(picks):
+        places, size = ctx.known.array(pick), x.type.shape[first + number]
+        if places is None or not places.size or places.min() < 0 or places.max() >= size:
+            return None
+        long = [width - rank(pick) + a for a, n in enumerate(places.shape) if n > 1]
+        start = int(places.flat[0])
+        if len(long) > 1 or (places.ravel() != start + np.arange(places.size)).any():
+            return None
+        x = ctx.slice(x, first + number, start, start + places.size)
+        along += long or [-1]
+    counted = [a for a in along if a >= 0]
+    if len(set(counted)) != len(counted):
+        return None
+    order = sorted(range(len(picks)), key=lambda i: along[i])
+    perm = [*range(first), *(first + i for i in order), *range(first + len(picks), rank(x))]
+    return ctx.reshape(ctx.transpose(x, perm), ctx.shape)
 
 
 @rule("gather.default")

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 
 from ranvier import graph as g
-from ranvier.dtypes import DType
+from ranvier.dtypes import DType, cast
 from ranvier.frontends.torch.tensors import from_torch_dtype, promote
-from ranvier.graph import GraphBuilder, Value
+from ranvier.graph import GraphBuilder, Node, Value
 from ranvier.loc import Loc
 
 # Where a tensor lies, and in which order, does not change values; a graph has one memory and one order.
@@ -27,6 +28,8 @@ _WITHOUT_MEANING = frozenset(
     {"device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "implicit", "cudnn_enabled",
      "cudnn_enable", "sparse", "sparse_grad", "scale_grad_by_freq", "padding_idx", "momentum"}
 )
+
+_MAX_KNOWN_ELEMENTS = 1 << 20
 
 
 class Refused(Exception):
@@ -110,14 +113,49 @@ def bind(rule: Rule, target: torch._ops.OpOverload, args: Sequence, kwargs: dict
     return bound
 
 
+class Known:
+    """Integers that do not depend on inputs or parameters: positions that models count out with arange and slices."""
+
+    def __init__(self, builder: GraphBuilder):
+        self.builder = builder
+        self.made: dict[Value, Node] = {}
+        self.arrays: dict[Value, np.ndarray | None] = {}
+        self._nodes = self._constants = 0
+
+    def node(self, value: Value) -> Node | None:
+        """The node that makes `value`; None for inputs, parameters and constants."""
+        for node in self.builder.nodes[self._nodes :]:
+            self.made.update(dict.fromkeys(node.outputs, node))
+        for constant in self.builder.constants[self._constants :]:
+            self.arrays[constant.value] = constant.array
+        self._nodes, self._constants = len(self.builder.nodes), len(self.builder.constants)
+        return self.made.get(value)
+
+    def array(self, value: Value) -> np.ndarray | None:
+        """The elements of `value`, if it holds at most `_MAX_KNOWN_ELEMENTS` integers that are known."""
+        node = self.node(value)
+        if value not in self.arrays:
+            self.arrays[value] = None if node is None else self._computed(value, node)
+        return self.arrays[value]
+
+    def _computed(self, value: Value, node: Node) -> np.ndarray | None:
+        if value.dtype.is_float or value.type.elements > _MAX_KNOWN_ELEMENTS or len(node.outputs) > 1:
+            return None
+        operands = [self.array(v) for v in node.inputs]
+        if any(a is None for a in operands):
+            return None
+        return cast(node.op.evaluate(*(a for a in operands if a is not None))[0], value.dtype)
+
+
 class Context:
     """What a rule works with: the builder, the place of the operator, and what torch says of its results.
 
-    `result` is torch's fake tensor of the operator's result (a tuple of them if there are several).
+    `result` is torch's fake tensor of the operator's result (a tuple of them if there are several). `known` tells which
+    integers do not depend on the inputs.
     """
 
-    def __init__(self, builder: GraphBuilder, loc: Loc | None, result: Any):
-        self.builder, self.loc, self.result = builder, loc, result
+    def __init__(self, builder: GraphBuilder, loc: Loc | None, result: Any, known: Known):
+        self.builder, self.loc, self.result, self.known = builder, loc, result, known
 
     @property
     def dtype(self) -> DType:
