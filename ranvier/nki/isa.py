@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,20 +33,27 @@ from ranvier.target.spec import Engine
 
 _NUMBERS = (int, float, np.number, np.bool_)
 
-NOT_AVAILABLE: dict[str, str] = {
+_ONE_CORE = "kernels run on one core"
+_NUMBERS_INSTEAD = "use Python numbers, which are known while the kernel is made"
+_NOT_AVAILABLE = MappingProxyType({
+    "activate2": "use activation, or tensor_scalar followed by activation",
+    "core_barrier": _ONE_CORE,
+    "dma_compute": "load the operands and add them with tensor_tensor",
+    "get_nc_sub_version": "use get_nc_version",
     "nc_matmul_mx": "use nc_matmul on bfloat16 or float8 tiles",
     "quantize_mx": "scale and cast with tensor_scalar",
-    "rand_set_state": "use set_rng_seed",
     "rand_get_state": "use set_rng_seed",
-    "core_barrier": "logical cores of more than one core are not available",
-    "sendrecv": "logical cores of more than one core are not available",
-    "register_alloc": "use Python numbers, which are known while the kernel is made",
-    "register_move": "use Python numbers, which are known while the kernel is made",
+    "rand_set_state": "use set_rng_seed",
+    "register_alloc": _NUMBERS_INSTEAD,
     "register_load": "use vector_select to index by values in memory",
-    "register_store": "use Python numbers, which are known while the kernel is made",
-    "VirtualRegister": "use Python numbers, which are known while the kernel is made",
-}
-"""Names of NKI that no record defines yet, and what to use instead."""
+    "register_move": _NUMBERS_INSTEAD,
+    "register_store": _NUMBERS_INSTEAD,
+    "sendrecv": _ONE_CORE,
+    "topk": "use max8 and nc_match_replace8",
+    "VirtualRegister": _NUMBERS_INSTEAD,
+})  # fmt: skip
+NOT_AVAILABLE = MappingProxyType({name: fix for name, fix in _NOT_AVAILABLE.items() if name not in REGISTRY})
+"""Names of NKI that no record defines, and what to use instead."""
 
 
 class engine(enum.Enum):
