@@ -25,11 +25,12 @@ class GraphBuilder:
     """Collects operations in order and makes a `Graph` of them.
 
     Operands of elementwise methods may be Python numbers, which take the dtype of the other operand. Axes may be
-    negative. A node's location is the `loc` given, or the calling line outside of this package.
+    negative. A node's location is the `loc` given, or the calling line outside of this package; with `locate` false
+    (passes, which have locations of their own) it is the `loc` given.
     """
 
-    def __init__(self, name: str = "main"):
-        self.name = name
+    def __init__(self, name: str = "main", *, locate: bool = True):
+        self.name, self.locate = name, locate
         self.inputs: list[Value] = []
         self.params: list[Param] = []
         self.constants: list[Constant] = []
@@ -70,7 +71,7 @@ class GraphBuilder:
 
     def emit_node(self, op: Op, values: Sequence[Value], loc: Loc | None = None, name: str = "") -> Node:
         """As `emit`, but returns the node."""
-        loc = loc or capture()
+        loc = loc or (capture() if self.locate else None)
         types = infer_types(op, [v.type for v in values], loc)
         node = Node(op, tuple(values), tuple(Value(t, name) for t in types), loc)
         self.nodes.append(node)
