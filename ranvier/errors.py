@@ -261,6 +261,9 @@ _add("E0804", Kind.USER, "a file named on the command line cannot be used",
 _add("E0805", Kind.USER, "a target has no fact or feature of this name",
      "Facts of a target are named by dotted paths such as dma.bytes_per_ns, features by names such as hwdge.",
      "`ranvier targets NAME` lists the facts and features of a target")
+_add("E0806", Kind.USER, "another package has the name nki",
+     "`nki.install` gives this package the name nki, which another one that is installed here has.",
+     "import ranvier.nki instead, or uninstall the other package")
 
 # E09: internal --------------------------------------------------------------------------------------------------------
 _add("E0901", Kind.INTERNAL, "a pass produced something illegal",
