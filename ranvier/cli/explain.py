@@ -9,7 +9,9 @@ import typer
 from ranvier.errors import CODES, error
 
 
-def explain(code: Annotated[str | None, typer.Argument(help="a code such as E0304; leave it out for the list")] = None) -> None:
+def explain(
+    code: Annotated[str | None, typer.Argument(help="a code such as E0304; leave it out for the list")] = None,
+) -> None:
     """Print what an error code means, whose fault it is, and what to do."""
     if code is None:
         for spec in CODES.values():

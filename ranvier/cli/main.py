@@ -25,8 +25,21 @@ COMMANDS = {
     "explain": "Explain an error code.",
     "doctor": "Check the installation: versions, packages, cache.",
 }
-"""Name and one line of help of each command; command `x` is the function `x` in ``ranvier/cli/x.py`` (`x_` if `x` is a
-name that Python or this package uses)."""
+"""Name and one line of help of each command; command `x` is the function `x` in ``ranvier/cli/x.py``."""
+
+_HEAD = """Usage: ranvier COMMAND [ARGUMENTS]...
+
+An open SDK for Trainium- and Inferentia-class accelerators, with a simulated core.
+
+Commands:
+"""
+_TAIL = """
+Options:
+  --version  Print the version.
+  --help     Show this text; also after a command.
+
+Exit codes: 0 success, 1 a failed check or an error, 2 wrong usage.
+"""
 
 
 class _Commands(TyperGroup):
@@ -40,17 +53,15 @@ class _Commands(TyperGroup):
             return None
         module = importlib.import_module(f"ranvier.cli.{cmd_name}")
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        app.command(cmd_name, help=COMMANDS[cmd_name])(getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_"))
+        app.command(cmd_name, help=COMMANDS[cmd_name])(getattr(module, cmd_name))
         return typer.main.get_command(app)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help from the table of commands alone."""
-        formatter.write("Usage: ranvier COMMAND [ARGUMENTS]...\n\n")
-        formatter.write("An open SDK for Trainium- and Inferentia-class accelerators, with a simulated core.\n\nCommands:\n")
+        formatter.write(_HEAD)
         for name, text in COMMANDS.items():
             formatter.write(f"  {name:9} {text}\n")
-        formatter.write("\nOptions:\n  --version  Print the version.\n  --help     Show this text; also after a command.\n")
-        formatter.write("\nExit codes: 0 success, 1 a failed check or an error, 2 wrong usage.\n")
+        formatter.write(_TAIL)
 
 
 def _version(wanted: bool) -> None:

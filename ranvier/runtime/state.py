@@ -46,11 +46,12 @@ def from_device(program: Program, types: Sequence[TensorType], arrays: Sequence[
     return results
 
 
-def full_state(params: Mapping[str, np.ndarray], prologue: Graph | None) -> dict[str, np.ndarray]:
+def full_state(params: Mapping[str, np.ndarray], prologue: Graph | None, *,
+               precision: str = "native") -> dict[str, np.ndarray]:
     """The model's parameters and those derived from them, by key. Evaluates `prologue`."""
     if prologue is None:
         return dict(params)
-    derived = prologue.evaluate([], {p.key: _entry(params, p.key) for p in prologue.params})
+    derived = prologue.evaluate([], {p.key: _entry(params, p.key) for p in prologue.params}, precision=precision)
     return {**params, **{derived_key(i): array for i, array in enumerate(derived)}}
 
 

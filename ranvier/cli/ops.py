@@ -1,0 +1,37 @@
+"""`ranvier ops`: the operators of a framework that are supported."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ranvier.cli.output import print_json
+from ranvier.errors import error
+
+
+def ops(
+    framework: Annotated[str, typer.Argument(help="torch")] = "torch",
+    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """List the operators that are imported, and what they become."""
+    if framework != "torch":
+        raise error("E0802", f"no front end is called {framework!r}; there is torch")
+    if importlib.util.find_spec("torch") is None:
+        raise error("E0803", "the list of operators needs torch, which is not installed",
+                    fix="pip install torch==2.13.0 and then 'ranvier[torch]'")
+    from ranvier.frontends.torch.table import supported_ops
+
+    rows = supported_ops()
+    if json:
+        print_json([{"name": r.name, "family": r.family, "graph_ops": list(r.graph_ops), "note": r.note} for r in rows])
+        return
+    table = Table(title=f"{len(rows)} operators of {framework}; others are decomposed into these where torch knows how")
+    for column in ("operator", "family", "becomes", "note"):
+        table.add_column(column, overflow="fold")
+    for r in rows:
+        table.add_row(r.name, r.family, ", ".join(r.graph_ops), r.note)
+    Console().print(table)
