@@ -14,6 +14,7 @@ from ranvier.isa.access import AccessPattern, Indirect
 from ranvier.isa.dma import DmaCopy, DmaTranspose, transfer
 from ranvier.isa.enums import DgeMode, OobMode
 from ranvier.isa.record import verify
+from ranvier.sim.machine import Memory, bind
 from ranvier.target.spec import Engine
 
 
@@ -74,8 +75,6 @@ def test_gather_and_scatter_rows(p, rows, f, seed):
 
 def scattered(inst: DmaCopy, tiles: Tiles, table: np.ndarray) -> np.ndarray:
     """What the whole table holds after `inst`, which writes some of its rows."""
-    from ranvier.sim.machine import Memory, bind
-
     verify(inst, TRN2)
     memory = Memory({})
     for ap in (*inst.reads(), *inst.writes()):

@@ -75,7 +75,8 @@ def test_affine_select_makes_a_causal_mask():
     tiles = Tiles()
     scores = np.ones((4, 4), dt.bfloat16.np)
     inst = AffineSelect(
-        dst=tiles("sbuf", (4, 4), "float32"), pattern=[[-1, 4]], channel_multiplier=1, on_true_tile=tiles.holding(scores),
+        dst=tiles("sbuf", (4, 4), "float32"), pattern=[[-1, 4]], channel_multiplier=1,
+        on_true_tile=tiles.holding(scores),
         on_false_value=0.0, cmp_op=alu("greater_equal"),
     )  # fmt: skip
     assert (run(inst, tiles) == np.tril(np.ones((4, 4)))).all()
