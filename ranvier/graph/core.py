@@ -106,7 +106,7 @@ class Op:
     def mnemonic(self) -> str:
         """The spelling in text: the name, for a family that of the member ("exp", "reduce_sum")."""
         form = type(self).mnemonic_form
-        return form.format(kind=self.kind) if form else self.name  # type: ignore[attr-defined]
+        return form.format(kind=getattr(self, "kind", "")) if form else self.name
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         """Types of the results for operands of `types`. Raises E0601, with the shapes, when they do not fit."""

@@ -143,7 +143,7 @@ def recognize_log_of_softmax(b: GraphScope, node: Node):
 
 @rule(Cast)
 def compute_inside(b: GraphScope, node: Node):
-    """A composite between casts to float32 and a cast back: composites compute in float32 themselves."""
+    """A composite between casts to float32 and back: composites compute in float32 themselves."""
     made = b.made.get(node.inputs[0])
     if made is None or not isinstance(made.op, Softmax | LogSoftmax | RmsNorm | LayerNorm | Gelu | Silu):
         return None
