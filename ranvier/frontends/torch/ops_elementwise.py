@@ -51,6 +51,8 @@ def _overload(name: str) -> str:
 
 def _unary(kind: str):
     def apply(ctx: Context, x: Value) -> Value:
+        if kind == "bitwise_not" and ctx.dtype is dtypes.bool_:
+            return ctx.unary("logical_not", x)
         if x.type.dtype.is_integer and kind in ("floor", "ceil", "round", "trunc"):
             return x
         return ctx.unary(kind, ctx.cast(x, ctx.dtype))
@@ -67,11 +69,15 @@ def _predicate(kind: str):
     return apply
 
 
+# On truth values these mean the logical operators, which more is known about.
+_OF_TRUTH = {"mul": "logical_and", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
+             "bitwise_xor": "logical_xor"}
+
+
 def _binary(kind: str):
     def apply(ctx: Context, x: Value, other: Value | Number) -> Value:
-        of_truth = kind == "mul" and ctx.dtype is dtypes.bool_
-        return ctx.emit(g.Binary("logical_and" if of_truth else kind), ctx.operand(x, ctx.dtype),
-                        ctx.operand(other, ctx.dtype))
+        chosen = _OF_TRUTH.get(kind, kind) if ctx.dtype is dtypes.bool_ else kind
+        return ctx.emit(g.Binary(chosen), ctx.operand(x, ctx.dtype), ctx.operand(other, ctx.dtype))
 
     return apply
 
