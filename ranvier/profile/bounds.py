@@ -18,7 +18,7 @@ KINDS = ("weights", "inputs", "outputs", "intermediates", "spills")
 class Work:
     """What a program does, whatever the schedule.
 
-    `flops` are floating-point operations of matmuls by dtype of the moving operand; `moved_bytes` what crosses the HBM
+    `flops` are floating-point operations of matmuls by dtype of their operands; `moved_bytes` what crosses the HBM
     port by kind; `read_bytes` and `written_bytes` what of inputs, weights and outputs must cross it once.
     """
 
@@ -67,7 +67,7 @@ def work_of(program: Program) -> Work:
                 if ap.buffer.kind.preset:
                     read[ap.buffer.name] = read.get(ap.buffer.name, 0) + ap.size_bytes
         elif count := inst.flops():
-            name = inst.reads()[-1].dtype.name
+            name = next(inst.operands("src"))[1].dtype.name
             flops[name] = flops.get(name, 0) + count
     # An indexed table is read in part, a tensor that is loaded twice needs to be loaded once.
     once = sum(min(count, program.by_name[name].size_bytes) for name, count in read.items())

@@ -98,7 +98,7 @@ def _layers(p: Profile, rows: int) -> Table:
     for layer in p.layers[:rows]:
         busy = [time_text(layer.busy_ns.get(engine, 0.0)) for engine in engines]
         table.add_row(
-            layer.scope or "(none)", time_text(layer.critical_ns), f"{layer.critical_ns / p.latency_ns:.1%}", *busy,
+            Text(layer.scope or "(none)"), time_text(layer.critical_ns), f"{layer.critical_ns / p.latency_ns:.1%}", *busy,
             bytes_text(layer.hbm_bytes), f"{layer.flops / 1e9:.3g}",
         )  # fmt: skip
     if len(p.layers) > rows:
@@ -112,5 +112,5 @@ def _hot(p: Profile, rows: int) -> Table:
     for hot in p.hot[:rows]:
         where = f"{os.path.basename(hot.place)}  {hot.source[:48]}"
         times = time_text(hot.critical_ns), time_text(hot.busy_ns), str(hot.count)
-        table.add_row(hot.instruction, hot.engine, *times, where.strip())
+        table.add_row(hot.instruction, hot.engine, *times, Text(where.strip()))
     return table
