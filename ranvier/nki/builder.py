@@ -213,7 +213,8 @@ class EagerBuilder(Builder):
 
     def _accept(self, inst: Instruction) -> NkiInstruction:
         check_written(inst, self.memory)
-        bind(inst, self.memory, self.target)()
+        with np.errstate(all="ignore"):  # infinities and NaN are values like others
+            bind(inst, self.memory, self.target)()
         return NkiInstruction(inst, False)
 
     def input(self, name: str, array: np.ndarray) -> NkiTensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 from ranvier import config
 from ranvier import target as targets
@@ -72,12 +71,12 @@ def program_ndim() -> int:
     return 0
 
 
-@contextlib.contextmanager
-def no_reorder() -> Iterator[None]:
-    """Instructions inside stay in program order, as an eager run has them anyway. Raises E0104 while recording."""
+@public
+def no_reorder() -> contextlib.AbstractContextManager[None]:
+    """Instructions in the `with` block stay in program order, as an eager run has them. Raises E0104 while recording."""
     if not current().has_values:
         raise fail("E0104", "no_reorder in a recorded kernel", fix="leave it out: reordering never changes values")
-    yield
+    return contextlib.nullcontext()
 
 
 @public
