@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import numpy as np
@@ -53,9 +52,8 @@ class Maker:
 
     def kernel(self) -> Kernel:
         names = {k: tuple(b.name for b in self.buffers if b.kind is k) for k in BufferKind}
-        return Kernel(
-            "made", self.target.name, tuple(self.buffers), names[BufferKind.INPUT], names[BufferKind.OUTPUT], tuple(self.body)
-        )
+        ends = names[BufferKind.INPUT], names[BufferKind.OUTPUT]
+        return Kernel("made", self.target.name, tuple(self.buffers), *ends, tuple(self.body))
 
 
 class RandomKernel(Maker):
@@ -69,13 +67,15 @@ class RandomKernel(Maker):
         self.inputs = [self._hbm(f"in{i}", BufferKind.INPUT) for i in range(3)]
         self.temps: list[Buffer] = []
         self.outputs = 0
+        steps = (self.load, self.load_temp, *[self.compute] * 3, self.matmul, self.store, self.update)
         for _ in range(length):
-            rng.choice((self.load, self.load_temp, self.compute, self.compute, self.compute, self.matmul, self.store, self.update))()
+            rng.choice(steps)()
         for tile in rng.sample(self.live, min(12, len(self.live))):
             self.store_output(tile)
 
     def _hbm(self, name: str, kind: BufferKind) -> Buffer:
-        return self.buffer(Space.HBM, (self.rng.choice((16, 64, 128)), self.rng.choice((8, 24, 64))), kind=kind, name=name)
+        shape = self.rng.choice((16, 64, 128)), self.rng.choice((8, 24, 64))
+        return self.buffer(Space.HBM, shape, kind=kind, name=name)
 
     def _tile(self, rows: int, count: int) -> Buffer:
         return self.buffer(Space.SBUF, (rows, count))
@@ -176,7 +176,3 @@ def random_inputs(kernel: Kernel, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     # Small integers: sums and products of matmuls stay finite, and any lost update shows.
     return [rng.integers(-2, 3, kernel.by_name[n].shape).astype(np.float32) for n in kernel.inputs]
-
-
-def without(kernel: Kernel, **changes) -> Kernel:
-    return dataclasses.replace(kernel, **changes)

@@ -21,13 +21,21 @@ class Costs:
 
     def transfer_ns(self, work: DmaWork) -> float:
         """From the first to the last byte of a transfer that has its DMA engines for itself."""
-        rounds = -(-work.descriptors // max(1, work.engines))
-        spread = (work.engines - 1) * self._dma.stagger_ns
-        return rounds * self._dma.descriptor_ns(work) + spread
+        return -(-work.descriptors // max(1, work.engines)) * self._dma.descriptor_ns(work)
+
+    def launch_ns(self, work: DmaWork) -> float:
+        """From the end of a trigger to the first byte."""
+        return self._dma.launch[work.mode][0]
+
+    def first_dma_engine(self, inst: Instruction) -> int:
+        """The DMA engine that moves the first partition of a transfer."""
+        for ap in (*inst.writes(), *inst.reads()):
+            if ap.buffer.space.on_chip:
+                return ap.partition // self._dma.partitions_per_engine % self._dma.engines
+        return 0
 
     def delay_ns(self, cost: Cost) -> float:
         """From the start of an instruction to its result; for a data movement, if nothing is in its way."""
         if cost.dma is None:
             return cost.latency.ns
-        launch_ns, _ = self._dma.launch[cost.dma.mode]
-        return cost.busy.ns + launch_ns + self.transfer_ns(cost.dma) + self._dma.completion_ns
+        return cost.busy.ns + self.launch_ns(cost.dma) + self.transfer_ns(cost.dma) + self._dma.completion_ns

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 from ranvier.compiler.kernel.costs import Costs
 from ranvier.compiler.kernel.stages import Dependencies, Placed, Schedule
-from ranvier.isa.record import Cost
+from ranvier.isa.record import DmaWork, Instruction
 from ranvier.target.spec import Engine
 
 
@@ -20,37 +20,51 @@ def schedule(placed: Placed, dependencies: Dependencies, costs: Costs) -> Schedu
     return _Scheduler(placed, dependencies, costs).run()
 
 
-class _Lane:
-    """What one engine may run: instructions by the time their operands are there, and those that may start now.
+class _Group:
+    """Instructions that need one activation table (or none): those whose operands come later, and those that may start.
 
-    The ones that may start are kept apart by the activation table they need, since changing it takes time.
+    `pending` holds (time, negative height, instruction), `ready` (negative height, instruction).
     """
 
+    __slots__ = ("pending", "ready", "table")
+
+    def __init__(self, table: str | None):
+        self.table = table
+        self.pending: list[tuple[float, float, int]] = []
+        self.ready: list[tuple[float, int]] = []
+
+    def arrive(self, now: float) -> None:
+        """Move what may start by `now`."""
+        pending = self.pending
+        while pending and pending[0][0] <= now:
+            _, rank, i = heappop(pending)
+            heappush(self.ready, (rank, i))
+
+
+class _Lane:
+    """What one engine may run next, by the activation table it needs, since changing the table takes `switch_ns`."""
+
     def __init__(self, engine: Engine, switch_ns: float):
-        self.engine = engine
+        self.engine, self.switch_ns = engine, switch_ns
         self.free_ns = 0.0
         self.table: str | None = None
-        self.switch_ns = switch_ns
-        self.pending: list[tuple[float, float, int, str | None]] = []
-        self.ready: dict[str | None, list[tuple[float, int]]] = {}
+        self.groups: dict[str | None, _Group] = {}
 
     def add(self, ready_ns: float, height_ns: float, i: int, table: str | None) -> None:
-        heappush(self.pending, (ready_ns, -height_ns, i, table))
+        group = self.groups.get(table)
+        if group is None:
+            group = self.groups[table] = _Group(table)
+        heappush(group.pending, (ready_ns, -height_ns, i))
 
     def next_ns(self) -> float:
         """When this engine can start something next."""
-        if any(self.ready.values()):
-            return self.free_ns
-        return max(self.free_ns, self.pending[0][0]) if self.pending else float("inf")
-
-    def _arrive(self, now: float) -> None:
-        pending, ready = self.pending, self.ready
-        while pending and pending[0][0] <= now:
-            _, rank, i, table = heappop(pending)
-            heap = ready.get(table)
-            if heap is None:
-                heap = ready[table] = []
-            heappush(heap, (rank, i))
+        first = float("inf")
+        for group in self.groups.values():
+            if group.ready:
+                return self.free_ns
+            if group.pending and group.pending[0][0] < first:
+                first = group.pending[0][0]
+        return max(self.free_ns, first)
 
     def take(self) -> tuple[float, int]:
         """Remove the best instruction that can start next; returns (start, instruction).
@@ -59,45 +73,53 @@ class _Lane:
         not when one that needs the resident table arrives before the load would be done.
         """
         now = self.next_ns()
-        self._arrive(now)
-        table, heap = min((entry for entry in self.ready.items() if entry[1]), key=self._rank)
-        if self._switches(table) and self.pending:
-            soon, rank, _, other = self.pending[0]
-            worth = heap[0][0] + 2 * self.switch_ns < rank
-            if not worth and not self._switches(other) and soon < now + self.switch_ns:
-                now = soon
-                self._arrive(now)
-                heap = self.ready[other]
-        return now, heappop(heap)[1]
+        for group in self.groups.values():
+            group.arrive(now)
+        best = min((group for group in self.groups.values() if group.ready), key=self._rank)
+        if self._switches(best):
+            for group in self.groups.values():
+                if group.pending and not self._switches(group):
+                    soon, rank, _ = group.pending[0]
+                    if soon < now + self.switch_ns and best.ready[0][0] + 2 * self.switch_ns >= rank:
+                        now = soon
+                        group.arrive(now)
+                        best = group
+                        break
+        return now, heappop(best.ready)[1]
 
-    def _switches(self, table: str | None) -> bool:
-        return table is not None and self.table is not None and table != self.table
+    def _switches(self, group: _Group) -> bool:
+        return group.table is not None and self.table is not None and group.table != self.table
 
-    def _rank(self, entry: tuple[str | None, list[tuple[float, int]]]) -> tuple[float, int]:
-        table, heap = entry
-        rank, i = heap[0]
-        return (rank + 2 * self.switch_ns if self._switches(table) else rank), i
+    def _rank(self, group: _Group) -> tuple[float, int]:
+        rank, i = group.ready[0]
+        return (rank + 2 * self.switch_ns if self._switches(group) else rank), i
 
 
 class _Transfers:
-    """The DMA engines as one resource, and the queues that each triggering engine deals its transfers to."""
+    """The DMA engines, and the queues that each triggering engine deals its transfers to."""
 
-    def __init__(self, costs: Costs, engines: list[Engine]):
+    def __init__(self, costs: Costs, triggers: list[Engine]):
         dma = costs.target.dma
-        self.costs, self.engines, self.completion_ns = costs, float(dma.engines.value), float(dma.completion_ns.value)
-        self.free_ns = 0.0
-        count = max(1, int(dma.queues_per_engine.value) // max(1, len(engines)))
-        self.last = {e: dict.fromkeys((f"{e.name.lower()}{k}" for k in range(count)), 0.0) for e in engines}
+        self.costs, self.completion_ns = costs, float(dma.completion_ns.value)
+        self.hbm_bytes_per_ns = float(costs.target.hbm.stack_bytes_per_ns.value)
+        self.engines_ns = [0.0] * int(dma.engines.value)
+        self.hbm_ns = 0.0
+        count = max(1, int(dma.queues_per_engine.value) // max(1, len(triggers)))
+        self.last = {e: dict.fromkeys((f"{e.name.lower()}{k}" for k in range(count)), 0.0) for e in triggers}
 
-    def start(self, engine: Engine, cost: Cost, delay_ns: float, now: float) -> tuple[str, float]:
-        """Trigger at `now` what would take `delay_ns` alone; returns the queue and the time of completion."""
-        assert cost.dma is not None
-        duration = self.costs.transfer_ns(cost.dma)
-        begin = max(now + delay_ns - duration - self.completion_ns, self.free_ns)
-        self.free_ns = begin + duration * min(1.0, cost.dma.engines / self.engines)
+    def start(self, engine: Engine, inst: Instruction, work: DmaWork, launched_ns: float) -> tuple[str, float]:
+        """Move the data of `inst` from `launched_ns` on; returns the queue and the time of completion."""
+        duration, free = self.costs.transfer_ns(work), self.engines_ns
+        first = self.costs.first_dma_engine(inst)
+        end = launched_ns + duration
+        for k in range(first, first + work.engines):
+            k %= len(free)
+            free[k] = max(free[k], launched_ns) + duration
+            end = max(end, free[k])
+        self.hbm_ns = max(self.hbm_ns, launched_ns) + work.hbm_bytes / self.hbm_bytes_per_ns
         queues = self.last[engine]
         queue = min(queues, key=queues.__getitem__)
-        queues[queue] = max(queues[queue], begin + duration + self.completion_ns)
+        queues[queue] = max(queues[queue], max(end, self.hbm_ns) + self.completion_ns)
         return queue, queues[queue]
 
 
@@ -110,7 +132,7 @@ class _Scheduler:
         self.engines = [inst.engine_on(target) for inst in self.body]
         self.costs = [costs.of(inst, engine) for inst, engine in zip(self.body, self.engines, strict=True)]
         triggers = sorted({e for e, c in zip(self.engines, self.costs, strict=True) if c.dma}, key=lambda e: e.value)
-        self.transfers = _Transfers(costs, triggers)
+        self.costs_of, self.transfers = costs, _Transfers(costs, triggers)
         self.table_load_ns = target.scalar.table_load_ns.value
         self.delays = [costs.delay_ns(c) for c in self.costs]
 
@@ -155,7 +177,8 @@ class _Scheduler:
             lane.free_ns = now + cost.busy.ns
             done = now + delays[i]
             if cost.dma is not None:
-                result.queues[i], done = self.transfers.start(engine, cost, delays[i], now)
+                launched_ns = lane.free_ns + self.costs_of.launch_ns(cost.dma)
+                result.queues[i], done = self.transfers.start(engine, self.body[i], cost.dma, launched_ns)
             end = max(end, done)
             result.streams[engine].append(i)
             result.sequence.append(i)
