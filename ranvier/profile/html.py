@@ -48,7 +48,7 @@ class _Strings:
 
 
 def page_data(profile: Profile) -> dict[str, Any]:
-    """What the viewer draws: measures, events and slots as columns with times in tenths of ns, memory, critical path."""
+    """What the viewer draws: measures, events and slots as columns (times in tenths of ns), memory, critical path."""
     timeline, c, strings = profile.timeline, profile.timeline.columns, _Strings()
     lives = lifetimes(profile.program, timeline)
     target = get(profile.target)

@@ -97,10 +97,9 @@ def _layers(p: Profile, rows: int) -> Table:
     table = _table("\nparts of the model", "<part", "critical", "share", *engines, "HBM", "GFLOP")
     for layer in p.layers[:rows]:
         busy = [time_text(layer.busy_ns.get(engine, 0.0)) for engine in engines]
-        table.add_row(
-            Text(layer.scope or "(none)"), time_text(layer.critical_ns), f"{layer.critical_ns / p.latency_ns:.1%}", *busy,
-            bytes_text(layer.hbm_bytes), f"{layer.flops / 1e9:.3g}",
-        )  # fmt: skip
+        critical = time_text(layer.critical_ns), f"{layer.critical_ns / p.latency_ns:.1%}"
+        moved = bytes_text(layer.hbm_bytes), f"{layer.flops / 1e9:.3g}"
+        table.add_row(Text(layer.scope or "(none)"), *critical, *busy, *moved)
     if len(p.layers) > rows:
         rest = sum(layer.critical_ns for layer in p.layers[rows:])
         table.add_row(f"({len(p.layers) - rows} more)", time_text(rest), f"{rest / p.latency_ns:.1%}")

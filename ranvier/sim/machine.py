@@ -155,9 +155,21 @@ def bind(inst: Instruction, memory: Memory, target: Target) -> Callable[[], None
     return run
 
 
+def written_values(inst: Instruction, memory: Memory) -> list[np.ndarray]:
+    """Copies of what `inst`, which was executed last, wrote: an array per dst operand, of an indirect one its rows."""
+    found = []
+    for ap in inst.writes():
+        if ap.index is None:
+            found.append(memory.view(ap).copy())
+        else:
+            index, skipped = _rows(inst, ap, memory)()
+            found.append(_all_rows(ap, memory)[index if skipped is None else index[~skipped]])
+    return found
+
+
 def _registers(inst: Instruction, spec: OperandSpec, memory: Memory, target: Target) -> np.ndarray:
-    """The part of a hidden state that `inst` sees: the lanes of its operand, counted within the operand's buffer (wherever
-    that is placed, so that placement does not change results)."""
+    """The part of a hidden state that `inst` sees: the lanes of its operand, counted within the operand's buffer
+    (wherever that is placed, so that placement does not change results)."""
     state = memory.state(spec.state, int(target.sbuf.partitions.value))
     if spec.all_lanes:
         return state

@@ -108,7 +108,7 @@ class _Simulation:
         for stream in program.streams:
             self.lanes.append(_Lane(len(self.lanes), stream.engine, stream.slots, first, target))
             first += len(stream.slots)
-        queues = sorted({slot.queue for _, slot in self.slots if slot.queue is not None})
+        queues = sorted({slot.queue for _, slot in self.slots if slot.queue is not None}, key=_numbers_by_value)
         self.dma = _Dma(target, self.columns, {queue: len(self.lanes) + i for i, queue in enumerate(queues)})
         self.tracks = tuple(lane.engine.name.lower() for lane in self.lanes) + tuple(queues)
         self.semaphores = {name: _Semaphore() for name in program.semaphores}
@@ -275,7 +275,7 @@ class _Dma:
         return time
 
     def transfer(self, slot: Slot, work: DmaWork, trigger: int, slot_index: int, now: float) -> float:
-        """Move the data of `slot`, its descriptors being at the DMA engines `now`. Returns when its semaphore is seen."""
+        """Move the data of `slot`, its descriptors being at the DMA engines `now`; when its semaphore is seen."""
         times, free, busy, last = self.times, self.free, self.busy, self.last
         each = times.descriptor_ns(work)
         engine = _first_partition(slot.instruction) // times.partitions_per_engine % times.engines
@@ -313,6 +313,12 @@ class _Dma:
             end - start if times.data_is_estimated else 0.0, done - end if times.completion_is_estimated else 0.0,
         )  # fmt: skip
         return done
+
+
+def _numbers_by_value(name: str) -> tuple[str, int, str]:
+    """A key that sorts "sync2" before "sync10"."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0), name
 
 
 def _first_partition(inst: Instruction) -> int:

@@ -19,7 +19,7 @@ from ranvier.loc import Loc
 
 
 class KernelBuilder:
-    """Collects buffers and instructions in program order. `scope` is the part of the model that what follows belongs to."""
+    """Collects buffers and instructions in program order. `scope` is the part of the model that these belong to."""
 
     def __init__(self, name: str = "test", target: str = "trn2"):
         self.name, self.target, self.scope = name, target, ""
@@ -52,7 +52,7 @@ def columns(buffer: Buffer, first: int, count: int, partitions: int | None = Non
 
 
 def mlp(layers: int = 2, width: int = 256, rows: int = 128, dtype: str = "bfloat16", target: str = "trn2") -> Kernel:
-    """x -> gelu(x @ w) + x, `layers` times, on [rows <= 512, width] stored as [width, rows] (features on partitions)."""
+    """x -> gelu(x @ w) + x, `layers` times, on [rows <= 512, width] stored as [width, rows], features on partitions."""
     b = KernelBuilder("mlp", target)
     x = b.buffer("hbm", (width, rows), dtype, "input", "x")
     y = b.buffer("hbm", (width, rows), dtype, "output", "y")
@@ -92,7 +92,7 @@ def _rows(buffer: Buffer, tile: int) -> AccessPattern:
 
 
 def random_kernel(seed: int, instructions: int = 30, target: str = "trn2") -> Kernel:
-    """Loads, copies, sums, activations and matmuls on tiles chosen at random, all of which come together in the output."""
+    """Loads, copies, sums, activations and matmuls on tiles chosen at random, which all come together in the output."""
     rng = random.Random(seed)
     b = KernelBuilder(f"random{seed}", target)
     width = rng.choice((64, 128, 256))
@@ -121,7 +121,8 @@ def random_kernel(seed: int, instructions: int = 30, target: str = "trn2") -> Ke
             b.add(Activation, dst=live[-1].all, data=data.all, op=act(rng.choice(("tanh", "sin", "relu"))))
         elif choice < 0.9 and width >= 128:
             stationary, moving, product = rng.choice(live), rng.choice(live), fresh("psum")
-            b.add(NcMatmul, dst=product.all, stationary=columns(stationary, 0, 128), moving=moving.all, accumulate=False)
+            held = columns(stationary, 0, 128)
+            b.add(NcMatmul, dst=product.all, stationary=held, moving=moving.all, accumulate=False)
             live.append(fresh())
             b.add(Activation, dst=live[-1].all, data=product.all, op=act("tanh"))
         else:  # overwrite a tile that others have read: an ordering to keep

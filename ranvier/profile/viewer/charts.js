@@ -53,7 +53,9 @@ function drawRoofline(element, p, peaks) {
   }
   out += line(Math.max(xs[0], lowest / bandwidth), Math.max(xs[0] * bandwidth, lowest), Math.max(...roofs.map(([, v]) => v)) / bandwidth, Math.max(...roofs.map(([, v]) => v)), theme("ink"));
   for (const [name, x, y, color] of points) {
-    out += `<circle cx="${px(x)}" cy="${py(y)}" r="5.5" fill="${color}"/><text x="${px(x) + 9}" y="${py(y) + 14}">${name}: ${digits(x)} FLOP/B</text>`;
+    const far = px(x) > right - 170;
+    out += `<circle cx="${px(x)}" cy="${py(y)}" r="5.5" fill="${color}"/>` +
+      `<text x="${px(x) + (far ? -9 : 9)}" y="${py(y) + 16}" text-anchor="${far ? "end" : "start"}">${name}: ${digits(x)} FLOP/B</text>`;
   }
   out += `<text x="${(left + right) / 2}" y="${height - 4}" text-anchor="middle">FLOP per byte of HBM traffic</text><text x="4" y="${top - 2}">FLOP/s</text>`;
   element.innerHTML = `<svg viewBox="0 0 ${width} ${height}">${out}</svg>`;

@@ -25,6 +25,7 @@ function start(data) {
   drawTables(data, timeline);
   listenToControls(data, view, timeline, memory, roofline);
   showDetails(data, timeline, -1);
+  return { data, view, timeline, memory };
 }
 
 function drawTables(data, timeline) {
