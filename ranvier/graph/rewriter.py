@@ -37,6 +37,9 @@ class GraphScope(GraphBuilder):
         self.input_dtypes = list(graph.input_dtypes)
         self.made: dict[Value, Node] = {}
         self.arrays: dict[Value, np.ndarray] = {c.value: c.array for c in graph.constants}
+        self._by_bytes: dict[tuple, Value] = {}
+        for constant in graph.constants:
+            self._by_bytes.setdefault(_bytes_key(constant.array), constant.value)
         self._computed: dict[Value, np.ndarray] = {}
         self._constant: set[Value] = set()
         self._known: dict[tuple, Node] = {}
@@ -63,9 +66,11 @@ class GraphScope(GraphBuilder):
         return self._add(Node(op, tuple(values), tuple(Value(t, name) for t in types), loc))
 
     def constant(self, array: np.ndarray, name: str = "") -> Value:
-        value = super().constant(array, name)
-        self.arrays[value] = self.constants[-1].array
-        return value
+        known = self._by_bytes.get(_bytes_key(array))
+        if known is None:
+            known = self._by_bytes[_bytes_key(array)] = super().constant(array, name)
+            self.arrays[known] = self.constants[-1].array
+        return known
 
     def _add(self, node: Node) -> Node:
         key = (op_key(node.op), *node.inputs)
@@ -76,6 +81,11 @@ class GraphScope(GraphBuilder):
             if all(map(self.is_constant, node.inputs)):
                 self._constant.update(node.outputs)
         return known
+
+    def same_constants(self) -> dict[Value, Value]:
+        """For each constant of the frame that another one equals, the first such."""
+        first = {c.value: self._by_bytes[_bytes_key(c.array)] for c in self.constants}
+        return {old: new for old, new in first.items() if old is not new}
 
     def uses(self, value: Value) -> int:
         """How often `value` is read in the graph that is rewritten; 1 for values that rules made."""
@@ -100,7 +110,8 @@ class GraphScope(GraphBuilder):
         """The number that every element of `value` is, if that is known."""
         node = self.made.get(value)
         if node is not None and isinstance(node.op, Full):
-            # As the dtype holds it: 0.1 in bfloat16 is another number.
+            if value.dtype.itemsize >= 4:
+                return node.op.value  # not rounded, so that 1e-6 stays 1e-6 when it becomes an attribute
             return dtypes.cast(np.asarray(node.op.value), value.dtype).item()
         if node is not None and isinstance(node.op, Broadcast | Reshape):
             return self.number(node.inputs[0])
@@ -132,6 +143,10 @@ class GraphScope(GraphBuilder):
         return self._computed[value]
 
 
+def _bytes_key(array: np.ndarray) -> tuple:
+    return array.dtype, array.shape, array.tobytes()
+
+
 def compute_node(node: Node, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The results of one node for stored `operands`, rounded to their dtypes."""
     frame = Graph("constant", node.inputs, (), (), (node,), node.outputs)
@@ -158,7 +173,7 @@ def rewrite_graph(graph: Graph, rules: Iterable[Rule], log: list[Firing] | None 
 
 def _sweep_graph(graph: Graph, table, log: list[Firing] | None) -> tuple[Graph, int]:
     scope = GraphScope(graph)
-    replaced, fired = sweep(graph.nodes, table, scope, log)
+    replaced, fired = sweep(graph.nodes, table, scope, scope.same_constants(), log)
     outputs = tuple(replaced.get(v, v) for v in graph.outputs)
     result = Graph(graph.name, graph.inputs, tuple(scope.params), tuple(scope.constants), tuple(scope.nodes), outputs,
                    graph.input_dtypes, graph.output_dtypes)

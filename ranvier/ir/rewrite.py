@@ -66,13 +66,18 @@ def by_class(rules: Iterable[Rule]) -> Mapping[type, tuple[Rule, ...]]:
 
 
 def sweep(
-    nodes: Sequence[Any], rules: Mapping[type, Sequence[Rule]], scope: Scope, log: list[Firing] | None = None
+    nodes: Sequence[Any],
+    rules: Mapping[type, Sequence[Rule]],
+    scope: Scope,
+    replaced: Mapping[Any, Any],
+    log: list[Firing] | None = None,
 ) -> tuple[dict[Any, Any], int]:
     """Applies `rules` once to each of `nodes`, which come before their uses, and puts the outcome into `scope`.
 
-    Returns what replaces each replaced value, and how many rules fired.
+    `replaced` says which values are replaced to begin with. Returns what replaces each replaced value in the end, and
+    how many rules fired.
     """
-    replaced: dict[Any, Any] = {}
+    replaced = dict(replaced)
     fired = 0
     for node in nodes:
         inputs = tuple(replaced.get(v, v) for v in node.inputs)

@@ -13,7 +13,7 @@ from ranvier.graph.composite import Rope, Softmax
 from ranvier.graph.contract import MatMul
 from ranvier.graph.core import Node, Value
 from ranvier.graph.elementwise import Binary, Select
-from ranvier.graph.movement import Broadcast, Concat, Reshape, Slice, Transpose
+from ranvier.graph.movement import Broadcast, Concat, Reshape, Slice
 from ranvier.graph.rewriter import GraphScope
 from ranvier.ir.rewrite import rule
 
@@ -70,14 +70,10 @@ def recognize_attention(b: GraphScope, node: Node):
         return None
     scale, parts = factors(b, scores)
     product = b.made_by(parts[0], MatMul) if len(parts) == 1 else None
-    turned = b.made_by(product[1][1], Transpose) if product else None
-    swap = (*range(rank - 2), rank - 1, rank - 2)
-    if not product or not turned or turned[0].perm != swap:
+    if not product or any(x.shape[:-2] != v.shape[:-2] for x in (*product[1], weights)):
         return None
-    q, k = product[1][0], turned[1][0]
-    if any(x.type.rank != rank or x.shape[:-2] != v.shape[:-2] for x in (q, k)) or weights.shape[:-2] != v.shape[:-2]:
-        return None
-    if mask is not None and mask.dtype is not dtypes.bool_ and mask.dtype is not q.dtype:
+    q, k = product[1][0], b.transpose(product[1][1], (*range(rank - 2), rank - 1, rank - 2))
+    if mask is not None and mask.dtype is not dtypes.bool_ and mask.dtype is not v.dtype:
         return None
     if rank == 3:
         q, k, v = (b.reshape(x, (1, *x.shape)) for x in (q, k, v))
