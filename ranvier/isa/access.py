@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from ranvier.dtypes import DType
 from ranvier.lazy import lazy
@@ -132,6 +133,12 @@ class AccessPattern:
     def free_elements(self) -> int:
         """Elements per partition (N in the cost formulas)."""
         return math.prod(self.shape[1:])
+
+    @lazy
+    def free_dims(self) -> int:
+        """Strides that the hardware needs for the free elements: dimensions that follow one another evenly are one."""
+        pairs = [pair for pair in self.pattern[1:] if pair[1] > 1]
+        return len(pairs) - sum(outer == inner * count for (outer, _), (inner, count) in pairwise(pairs))
 
     @lazy
     def size(self) -> int:

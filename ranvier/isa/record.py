@@ -197,6 +197,8 @@ GENERIC_RULES: dict[str, Rule] = {
     "ISA-7": Rule("E0304", "an operand with one value per partition has the partitions of dst and one element in each"),
     "ISA-8": Rule("E0301", "gpsimd reaches SBUF only"),
     "ISA-9": Rule("E0304", "element-wise operands have the partitions and the elements per partition of dst"),
+    "ISA-10": Rule("E0308", "an operand has at most 64K elements per partition, 4K in PSUM"),
+    "ISA-11": Rule("E0308", "the free elements of an operand are at most four strides"),
 }
 
 T = TypeVar("T", bound="type[Instruction]")
@@ -383,7 +385,17 @@ def _verify_operand(inst: Instruction, spec: OperandSpec, ap: AccessPattern, tar
     limit = target.sbuf.partitions.value
     if count > limit:
         inst.require(False, "ISA-2", f"{name} covers {count} partitions; there are {limit}", argument=name)
-    if start == 0 or inst.IS_DMA:
+    if inst.IS_DMA:
+        return
+    most = (target.limits.psum_elements_max if space is PSUM else target.limits.sbuf_elements_max).value
+    if ap.free_elements > most:
+        message = f"{name} has {ap.free_elements} elements per partition; in {space.value} at most {most} fit"
+        inst.require(False, "ISA-10", message, argument=name)
+    dims = target.limits.access_dims_max.value
+    if len(ap.pattern) > dims + 1 and ap.free_dims > dims:
+        message = f"{name} takes {ap.free_dims} strides besides the partitions; the hardware has {dims}"
+        inst.require(False, "ISA-11", message, argument=name)
+    if start == 0:
         return
     quadrant = target.limits.partition_quadrant.value
     step = quadrant if count <= quadrant else 2 * quadrant if count <= 2 * quadrant else 4 * quadrant

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -398,3 +400,32 @@ def test_time_has_a_least_interval_and_does_not_depend_on_partitions(on):
     many = TensorCopy(dst=tiles("sbuf", (128, 1), "float32"), src=tiles("sbuf", (128, 1), "float32"))
     assert one.cost(on, Engine.VECTOR) == many.cost(on, Engine.VECTOR)
     assert one.cost(on, Engine.VECTOR).busy.ns >= on.vector.min_ii_cycles.value / on.vector.clock_ghz.value
+
+
+# Limits of all operands -----------------------------------------------------------------------------------------------
+
+
+def broken_rule(inst, on=TRN2):
+    with pytest.raises(NkiValidationError) as caught:
+        verify(inst, on)
+    return caught.value.rule
+
+
+def test_elements_per_partition_are_limited():
+    tiles = Tiles()
+    verify(Memset(dst=tiles("psum", (8, 4096), "float32"), value=0.0), TRN2)
+    assert broken_rule(Memset(dst=tiles("psum", (8, 4097), "bfloat16"), value=0.0)) == "ISA-10"
+    verify(Memset(dst=tiles("sbuf", (8, 65536), "int8"), value=0), TRN2)
+    assert broken_rule(Memset(dst=tiles("sbuf", (8, 65537), "int8"), value=0)) == "ISA-10"
+
+
+def test_strides_are_limited():
+    tiles = Tiles()
+    whole = tiles("sbuf", (8, 2, 3, 2, 3, 2, 3), "float32")
+    assert whole.free_dims == 1
+    verify(Memset(dst=whole, value=0.0), TRN2)
+    four = dataclasses.replace(whole, pattern=((1, 8), (81, 2), (27, 2), (9, 2), (3, 2), (1, 1)))
+    assert four.free_dims == 4
+    verify(Memset(dst=four, value=0.0), TRN2)
+    five = dataclasses.replace(whole, pattern=((1, 8), (81, 2), (27, 2), (9, 2), (3, 2), (1, 2)))
+    assert broken_rule(Memset(dst=five, value=0.0)) == "ISA-11"
