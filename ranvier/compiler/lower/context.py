@@ -21,6 +21,7 @@ from ranvier.graph.core import Graph, Node, Value
 from ranvier.graph.movement import Reshape
 from ranvier.ir.kernel import ParamSource
 from ranvier.isa.access import AccessPattern
+from ranvier.kernels.matmul import MOVING_COLUMNS
 from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 from ranvier.nki.builder import RecordingBuilder
@@ -143,11 +144,12 @@ class Lowering:
         """Rows to columns or back, block by block through PSUM. A block is where a source tile meets a result tile."""
         result = self.new_tiles(layout, dtype)
         have = source.layout
-        bank = int(self.target.psum.bank_bytes.value) // dtype.itemsize
+        # A product takes 512 columns at a time: more of them together would make the first wait for the last.
+        bank = min(MOVING_COLUMNS, int(self.target.psum.bank_bytes.value) // dtype.itemsize)
         for (b0, b_size), to in zip(layout.chunks(), result.tiles, strict=True):
             to = to.reshape((b_size, layout.free))
             pieces = list(zip(have.chunks(), source.tiles, strict=True))
-            while pieces:  # as many source tiles as fit in one PSUM bank are copied out together
+            while pieces:  # several source tiles are copied out of one PSUM bank together
                 batch, width = [], 0
                 while pieces and width + pieces[0][0][1] <= bank:
                     width += pieces[0][0][1]
