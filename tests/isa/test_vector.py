@@ -234,6 +234,19 @@ def test_tensor_scalar_on_the_scalar_engine(op0, op1, on):
     assert caught.value.rule == "ISA-5" and "scalar does not run this" in str(caught.value)
 
 
+def test_the_scalar_engine_has_just_three_pairs_before_the_last_generation():
+    tiles = Tiles()
+    operands = dict(dst=tiles("sbuf", (8, 8), "float32"), data=tiles("sbuf", (8, 8), "float32"), operand0=1.0)
+    found = set()
+    for first in ALU.values():
+        for second in (None, *ALU.values()):
+            inst = TensorScalar(**operands, op0=first, op1=second, operand1=1.0)
+            if Engine.SCALAR in inst.legal_engines(TRN2):
+                found.add((first, second))
+            assert Engine.SCALAR not in inst.legal_engines(TRN1)
+    assert found == {(MUL, ADD), (MUL, None), (ADD, None)}
+
+
 def test_operation_of_a_later_generation():
     tiles = Tiles()
     inst = TensorScalar(dst=tiles("sbuf", (8, 8), "float32"), data=tiles("sbuf", (8, 8), "float32"), op0=ALU["square"])
