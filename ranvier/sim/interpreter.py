@@ -11,15 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ranvier.errors import error
+from ranvier.errors import UndefinedBehavior, error
 from ranvier.ir.kernel import Kernel
 from ranvier.ir.program import Program, Slot
 from ranvier.isa.access import Buffer
 from ranvier.isa.record import Instruction
-from ranvier.sim.machine import Memory, bind, check_written, storage_of
+from ranvier.sim.machine import Memory, Storage, bind, check_written, mark_written, storage_of
 from ranvier.sim.memory import CoreMemory, check_bounds
 from ranvier.sim.order import execution_order
 from ranvier.sim.params import param_arrays
+from ranvier.sim.shadow import Shadow
 from ranvier.target.spec import Target
 
 Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]
@@ -30,13 +31,16 @@ class Interpreter:
 
     `seed` chooses among the orders of execution that the program's semaphores allow, `dma` whether data moves as
     "early" or as "late" as they allow (see `execution_order`). What does not depend on values is checked once, before
-    the first run: deadlock (E0404), bounds and places (E0901, E0501, E0502), and reads of what nothing wrote (E0401).
-    That is enough for all runs: access patterns are fixed, an indirect one counting as all rows it may name, and every
-    run poisons memory and repeats the same order.
+    the first run: deadlock (E0404), bounds and places (E0901, E0501, E0502), reads of what nothing wrote (E0401) or of
+    what is written later in kernel order only by luck of the schedule (E0402). That is enough for all runs: access
+    patterns are fixed, an indirect one counting as all rows it may name, and every run poisons memory and repeats the
+    same order. Without `check_reads` such reads give poison.
     """
 
-    def __init__(self, program: Program, target: Target, *, seed: int = 0, dma: str = "early"):
-        self.program, self.target = program, target
+    def __init__(
+        self, program: Program, target: Target, *, seed: int = 0, dma: str = "early", check_reads: bool = True
+    ):
+        self.program, self.target, self._check_reads = program, target, check_reads
         self._order = [slot for _, slot in execution_order(program, seed=seed, dma=dma)]
         check_bounds(slot.instruction for slot in self._order)
         self._state: dict[str, np.ndarray] | None = None
@@ -74,11 +78,30 @@ class Interpreter:
         same = self._state is not None and all(used.get(k) is v for k, v in self._state.items())
         if self._core is None or not same:
             core = CoreMemory(self.program, self.target, param_arrays(self.program.params, state))
-            for slot in self._order:
-                check_written(slot.instruction, core.memory)
+            if self._check_reads:
+                _check_reads(self.program, self._order, core.memory)
+            else:
+                for slot in self._order:
+                    mark_written(slot.instruction, core.memory)
             self._calls = [bind(slot.instruction, core.memory, self.target) for slot in self._order]
             self._core, self._state = core, used
         return self._core
+
+
+def _check_reads(program: Program, order: Sequence[Slot], memory: Memory) -> None:
+    """Raise E0401 or E0402 where a slot reads what no slot before it in `order` wrote."""
+    for slot in order:
+        try:
+            check_written(slot.instruction, memory)
+        except UndefinedBehavior as found:
+            in_kernel_order = kernel_shadows(program)
+            for other in sorted(order, key=lambda slot: slot.order):
+                check_written(other.instruction, in_kernel_order)  # raises E0401 if the kernel is at fault
+            raise error(
+                "E0402",
+                f"{found.message} yet: in kernel order something has, but no semaphore makes the instruction wait for it",
+                where=found.where, argument=found.argument,
+            ) from None
 
 
 def run_program(
@@ -109,6 +132,13 @@ def run_kernel(
             if observe is not None:
                 observe(index, inst, memory)
     return get_outputs(memory, kernel)
+
+
+def kernel_shadows(kernel: Kernel | Program) -> Memory:
+    """Memory for `check_written` only: shadows of all buffers of `kernel`, without room for values."""
+    nothing = np.zeros((1, 1), np.uint8)
+    shadows = {b.name: Storage(nothing, 0, 0, Shadow(b, complete=b.kind.preset)) for b in kernel.buffers}
+    return Memory(shadows, closed=True)
 
 
 def kernel_memory(kernel: Kernel | Program, state: Mapping[str, np.ndarray]) -> Memory:

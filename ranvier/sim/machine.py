@@ -119,6 +119,11 @@ def check_written(inst: Instruction, memory: Memory) -> None:
                 argument=next((s.name for s, a in inst.operands("src") if a is ap), None),
                 notes=(f"the tensor was made at {ap.buffer.loc}",) if ap.buffer.loc else (),
             )
+    mark_written(inst, memory)
+
+
+def mark_written(inst: Instruction, memory: Memory) -> None:
+    """Remember that what `inst` writes is written."""
     for ap in inst.writes():
         memory.storage(ap.buffer).shadow.mark(_row_space(ap))
 

@@ -17,11 +17,11 @@ class Shadow:
     all buffers come to after one instruction.
     """
 
-    __slots__ = ("_buffer", "_kind", "_planes", "_width", "complete")
+    __slots__ = ("_kind", "_planes", "_size_bytes", "_width", "complete")
 
     def __init__(self, buffer: Buffer, *, complete: bool = False):
         self.complete = complete
-        self._buffer = buffer
+        self._size_bytes = buffer.size_bytes  # not the buffer, whose end is the end of its storage in an eager run
         self._width = max(1, buffer.bytes_per_partition)
         self._kind = np.dtype(np.uint64 if buffer.space.on_chip else np.uint8)
         self._planes: dict[int, np.ndarray] = {}
@@ -57,7 +57,7 @@ class Shadow:
         self._planes.clear()
 
     def _is_everything(self, ap: AccessPattern) -> bool:
-        if ap.size_bytes != self._buffer.size_bytes or not ap.is_contiguous:
+        if ap.size_bytes != self._size_bytes or not ap.is_contiguous:
             return False
         return ap.offset == 0 and ap.partition == 0
 
