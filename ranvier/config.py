@@ -64,7 +64,8 @@ class Setting:
 SETTINGS: Mapping[str, Setting] = MappingProxyType({
     s.name: s
     for s in (
-        Setting("target", "NEURON_PLATFORM_TARGET_OVERRIDE", "trn2", _target, "trn1, inf2, gen2, trn2, gen3, trn3 or gen4",
+        Setting("target", "NEURON_PLATFORM_TARGET_OVERRIDE", "trn2", _target,
+                "trn1, inf2, gen2, trn2, gen3, trn3 or gen4",
                 "The hardware that kernels are run and compiled for when the call does not say."),
         Setting("precise_fp", "NKI_PRECISE_FP", True, _flag, "1 or 0",
                 "Keep low-precision tensors in their own dtype. Only 1 is available."),
@@ -72,10 +73,12 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType({
                 "Run kernels on the simulator. Only 1 is available: there is no other device."),
         Setting("cache_dir", "RANVIER_CACHE_DIR", _path("~/.cache/ranvier"), _path, "a directory",
                 "Where compiled programs are kept."),
-        Setting("cache", "RANVIER_CACHE", True, _flag, "1 or 0", "Use compiled programs from the cache, and put new ones there."),
+        Setting("cache", "RANVIER_CACHE", True, _flag, "1 or 0",
+                "Use compiled programs from the cache, and put new ones there."),
         Setting("seed", "RANVIER_SEED", 0, int, "an integer",
                 "Chooses among the legal orders in which the simulator may run engines and data movement."),
-        Setting("verify", "RANVIER_VERIFY", True, _flag, "1 or 0", "Check the rules of a level after each compiler pass."),
+        Setting("verify", "RANVIER_VERIFY", True, _flag, "1 or 0",
+                "Check the rules of a level after each compiler pass."),
         Setting("dtype", "RANVIER_DTYPE", "bfloat16", _dtype, "bfloat16 or float32",
                 "The dtype that models are computed in when the call does not say."),
         Setting("cache_limit_bytes", "RANVIER_CACHE_LIMIT_BYTES", 4 << 30, _count, "a number of bytes",
@@ -87,7 +90,9 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType({
     )
 })  # fmt: skip
 
-_OVERRIDES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("ranvier_settings", default=MappingProxyType({}))
+_OVERRIDES: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+    "ranvier_settings", default=MappingProxyType({})
+)
 
 
 def _setting(name: str) -> Setting:
@@ -113,7 +118,9 @@ def get(name: str) -> Any:
     if name in overrides:
         return overrides[name]
     text = os.environ.get(setting.environment)
-    return setting.default if text is None else _parsed(setting, text, f"the environment variable {setting.environment}")
+    if text is None:
+        return setting.default
+    return _parsed(setting, text, f"the environment variable {setting.environment}")
 
 
 @contextlib.contextmanager

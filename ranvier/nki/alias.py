@@ -7,7 +7,7 @@ import sys
 
 from ranvier.errors import error
 
-_OURS = __package__
+_OURS = "ranvier.nki"
 
 
 def install() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
@@ -76,7 +77,7 @@ class Builder(ABC):
     ) -> None:
         context.leave(self._tokens.pop())
 
-    # -- tensors ----------------------------------------------------------------------------------------------------------
+    # -- tensors -------------------------------------------------------------------------------------------------------
     def alloc(
         self,
         shape: Sequence[int],
@@ -111,14 +112,14 @@ class Builder(ABC):
         return NkiTensor(buffer.all, shared)
 
     def _checked_shape(self, shape: Sequence[int], dtype: DType, space: Space) -> tuple[int, ...]:
-        sizes: tuple[int, ...] = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
-        if not all(isinstance(s, (int, np.integer)) and s > 0 for s in sizes) or not sizes:
-            raise fail("E0103", f"the shape {sizes} is not made of positive integers", argument="shape")
-        sizes = tuple(int(s) for s in sizes)
+        given = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        if not given or not all(isinstance(s, (int, np.integer)) and s > 0 for s in given):
+            raise fail("E0103", f"the shape {given} is not made of positive integers", argument="shape")
+        sizes = tuple(int(s) for s in given)
         if not space.on_chip:
             return sizes
         where, target = space.value.upper(), self.target
-        if len(sizes) < 2:
+        if len(sizes) == 1:
             raise fail(
                 "E0103",
                 f"a tile in {where} has a partition and at least one free dimension, not shape {sizes}",
@@ -149,7 +150,7 @@ class Builder(ABC):
         self._names[name] = 0 if count is None else count + 1
         return name if count is None else self._unique(f"{name}.{count + 1}")
 
-    # -- instructions -----------------------------------------------------------------------------------------------------
+    # -- instructions --------------------------------------------------------------------------------------------------
     def emit(self, inst: Instruction) -> NkiInstruction:
         """Add `inst`, after checking its rules on the target. Raises what `isa.record.verify` raises."""
         if inst.IS_DMA:  # HBM offsets differ nearly always, so their forms do not repeat
@@ -170,8 +171,11 @@ class Builder(ABC):
             before = self._matmuls.state(inst.dst)
             if before is None:
                 raise error(
-                    "E0104", "nc_matmul: earlier matmuls have written a part of dst and left a part, so it would both add and overwrite",
-                    where=inst.loc, argument="dst", fix="give accumulate, or split the matmul where the written part ends",
+                    "E0104",
+                    "nc_matmul: earlier matmuls have written a part of dst only, so it would both add and overwrite",
+                    where=inst.loc,
+                    argument="dst",
+                    fix="give accumulate, or split the matmul where the written part ends",
                 )  # fmt: skip
             inst = dataclasses.replace(inst, accumulate=before)
         self._matmuls.add(inst.dst)
@@ -210,6 +214,12 @@ class EagerBuilder(Builder):
     def _add(self, buffer: Buffer) -> None:
         if not buffer.kind.preset:
             self.memory.storages[buffer.name] = storage_for(buffer)
+            # A kernel makes new tiles all the time; what no tensor names any more is given back.
+            weakref.finalize(buffer, self._release, buffer.name).atexit = False
+
+    def _release(self, name: str) -> None:
+        del self.memory.storages[name]
+        self._matmuls.forget(name)
 
     def _accept(self, inst: Instruction) -> NkiInstruction:
         check_written(inst, self.memory)

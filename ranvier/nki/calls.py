@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -16,7 +17,15 @@ R = TypeVar("R")
 
 def bad_call(name: str, signature: inspect.Signature, message: str, argument: str | None = None) -> RanvierError:
     """E0103 for a call of `name` that does not fit its signature."""
-    return error("E0103", f"{name}: {message}", where=capture(), argument=argument, fix=f"call it as {name}{signature}")
+    takes = ", ".join(_shown(parameter) for parameter in signature.parameters.values())
+    return error("E0103", f"{name}: {message}", where=capture(), argument=argument, fix=f"call it as {name}({takes})")
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        return str(parameter).split(":")[0]
+    return f"{parameter.name}={default.name if isinstance(default, enum.Enum) else repr(default)}"
 
 
 def point_at(failure: RanvierError, names: Sequence[str], given: int) -> None:

@@ -73,7 +73,7 @@ def program_ndim() -> int:
 
 @public
 def no_reorder() -> contextlib.AbstractContextManager[None]:
-    """Instructions in the `with` block stay in program order, as an eager run has them. Raises E0104 while recording."""
+    """Instructions in the `with` block stay in program order, as in an eager run. Raises E0104 while recording."""
     if not current().has_values:
         raise fail("E0104", "no_reorder in a recorded kernel", fix="leave it out: reordering never changes values")
     return contextlib.nullcontext()
@@ -81,7 +81,7 @@ def no_reorder() -> contextlib.AbstractContextManager[None]:
 
 @public
 def device_print(print_prefix, tensor) -> None:
-    """Print `print_prefix` and the values of a tensor, while the kernel is run eagerly. Raises E0104 while recording."""
+    """Print `print_prefix` and the values of a tensor, in an eager run. Raises E0104 while recording."""
     print(print_prefix, tensor_argument("tensor", tensor).numpy())
 
 
@@ -91,7 +91,7 @@ def _target() -> Target:
 
 
 class TileSize:
-    """Sizes of tiles: limits of the current kernel's target; outside a kernel, of the target that the settings choose."""
+    """Sizes of tiles: limits of the current kernel's target; outside a kernel, of the target that settings choose."""
 
     @property
     def pmax(self) -> int:

@@ -127,7 +127,7 @@ def tensor_argument(name: str, value: object) -> NkiTensor:
     return value
 
 
-# Movement --------------------------------------------------------------------------------------------------------------
+# Movement -------------------------------------------------------------------------------------------------------------
 
 
 @public
@@ -152,7 +152,7 @@ def _on_chip_shape(src: NkiTensor) -> tuple[int, ...]:
 
 @public
 def load_transpose2d(src, dtype=None) -> NkiTensor:
-    """A new SBUF tile [N, M] with the transpose of the HBM tensor `src` [M, N]. Element by element: use it for small ones."""
+    """A new SBUF tile [N, M] with the transpose of the HBM tensor `src` [M, N]. Slow: each element is a transfer."""
     tensor_argument("src", src)
     if src.on_chip or src.ndim != 2:
         raise fail(
@@ -168,7 +168,7 @@ def load_transpose2d(src, dtype=None) -> NkiTensor:
 
 @public
 def store(dst, value) -> None:
-    """Write the SBUF tile `value` to the HBM tensor `dst`, casting to its dtype. Shapes need the same number of elements."""
+    """Write the SBUF tile `value` to the HBM tensor `dst`, of as many elements, casting to its dtype."""
     tensor_argument("dst", dst)
     tensor_argument("value", value)
     if dst.on_chip or value.buffer is not sbuf:
@@ -221,7 +221,7 @@ def shared_identity_matrix(n, dtype=dt.uint8, dst=None) -> NkiTensor:
     return dst
 
 
-# Views -----------------------------------------------------------------------------------------------------------------
+# Views ----------------------------------------------------------------------------------------------------------------
 
 
 @public
@@ -234,7 +234,8 @@ def expand_dims(x, axis) -> NkiTensor:
 def broadcast_to(x, shape, dtype=None) -> NkiTensor:
     """A new tile of `shape`, of the rank of `x`, along whose dimensions of size 1 the values of `x` repeat.
 
-    `x` itself when it has that shape and dtype. The partition dimension cannot grow (E0104): that moves data between partitions.
+    `x` itself when it has that shape and dtype. The partition dimension cannot grow (E0104): that would move data
+    between partitions.
     """
     shape, to = tuple(shape), as_dtype(dtype or tensor_argument("x", x).dtype)
     if shape == x.shape and to is x.dtype:

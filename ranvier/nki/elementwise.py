@@ -32,11 +32,11 @@ def op_names(fn: Callable, alu: str | None = None, act: str | None = None) -> Ca
     return fn
 
 
-# Two operands ----------------------------------------------------------------------------------------------------------
+# Two operands ---------------------------------------------------------------------------------------------------------
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype of a result of two tiles: float before integer, then the wider; float32 for two that lie side by side."""
+    """The dtype of a result of two tiles: float before integer, then the wider; float32 for two of one size."""
     if a is b:
         return a
     if a.is_float != b.is_float:
@@ -58,7 +58,7 @@ def as_column(x: NkiTensor) -> NkiTensor:
 
 
 def combine(op: str, x: Operand, y: Operand, dtype: object = None) -> NkiTensor:
-    """x op y as a new tile, by tensor_tensor or tensor_scalar. Raises E0103 if neither is a tile, E0304 for their shapes."""
+    """x op y as a new tile. Raises E0103 if neither is a tile, E0304 if their shapes do not fit."""
     for name, value in (("x", x), ("y", y)):
         if not isinstance(value, (NkiTensor, *NUMBERS)):
             raise fail("E0103", f"{name} is {value!r}; it takes a tile or a number", argument=name)
@@ -92,7 +92,8 @@ def _binary(name: str, doc: str) -> Callable[..., NkiTensor]:
         return combine(name, x, y, dtype)
 
     fn.__name__ = fn.__qualname__ = name
-    fn.__doc__ = f"{doc}, element by element, as a new SBUF tile. x and y are tiles of one shape, a tile and a number, or a tile and [P, 1]."
+    operands = "x and y are tiles of one shape, a tile and a number, or a tile and [P, 1]"
+    fn.__doc__ = f"{doc}, element by element, as a new SBUF tile. {operands}."
     return op_names(public(fn), alu=name)
 
 
@@ -136,7 +137,7 @@ def power(x, y, dtype=None) -> NkiTensor:
 op_names(power, alu="power")
 
 
-# One operand -----------------------------------------------------------------------------------------------------------
+# One operand ----------------------------------------------------------------------------------------------------------
 
 
 def activate(name: str, x: NkiTensor, dtype: object = None) -> NkiTensor:
@@ -239,7 +240,7 @@ op_names(logical_not)
 op_names(copy_tile, act="copy")
 
 
-# Rounding and trigonometry: compositions -------------------------------------------------------------------------------
+# Rounding and trigonometry: compositions ------------------------------------------------------------------------------
 
 
 _ALL_INTEGERS_FROM = 2.0**23
@@ -249,7 +250,7 @@ _ALL_INTEGERS_FROM = 2.0**23
 def _rounded(x: NkiTensor, adjust: str, side: float) -> NkiTensor:
     """x rounded to nearest, moved by `side` where that went to the wrong side (`adjust` compares it with x).
 
-    Float to integer rounds to nearest even; beyond 2^23, where float32 has no fractions (and for NaN), x itself is taken.
+    Float to integer rounds to nearest even; beyond 2^23, where float32 has no fractions (and for NaN), x is taken.
     """
     whole = copy_tile(x, dtype=dt.int32)
     near = copy_tile(whole, dtype=dt.float32)
@@ -332,7 +333,7 @@ def tan(x, dtype=None) -> NkiTensor:
 
 @public
 def arctan(x, dtype=None) -> NkiTensor:
-    """Arc tangent of x, any x, as a new SBUF tile: beyond 1 by way of 1/x, since the engine's function has a limited domain."""
+    """Arc tangent of x, any x, as a new SBUF tile: beyond 1 by way of 1/x, into the domain of the engine's function."""
     size = scalar_op(tensor_argument("x", x), dt.float32, "abs", None)
     small = scalar_op(size, dt.float32, "minimum", 1.0)
     angle = activate("arctan", small)

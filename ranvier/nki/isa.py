@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -80,7 +81,7 @@ def get_nc_version() -> NcVersion:
     return NcVersion[target.generation]
 
 
-# Arguments of a call as the record takes them --------------------------------------------------------------------------
+# Arguments of a call as the record takes them -------------------------------------------------------------------------
 
 
 def _operand(spec: OperandSpec) -> Callable[[Any], Any]:
@@ -112,7 +113,7 @@ def _attribute(spec: OperandSpec) -> Callable[[Any], Any] | None:
     elif kind is Engine:
         make = _engine
     elif isinstance(kind, type) and issubclass(kind, enum.Enum):
-        make = lambda value: member(kind, value)
+        make = partial(member, kind)
     elif kind is bool:
         make = _flag
     elif kind is tuple:
@@ -147,7 +148,7 @@ def _show(value: Any) -> str:
     return repr(value)
 
 
-# Functions from records ------------------------------------------------------------------------------------------------
+# Functions from records -----------------------------------------------------------------------------------------------
 
 
 def _parameter(spec: OperandSpec) -> inspect.Parameter:

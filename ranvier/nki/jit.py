@@ -1,6 +1,6 @@
 """Running and recording kernels: `nki.jit`, `nki.simulate`.
 
-There is no device, so calling a kernel runs it eagerly on a simulated core, instruction by instruction in program order.
+There is no device, so calling a kernel runs it eagerly on a simulated core, one instruction after the other.
 `record` gives the same kernel to the compiler.
 """
 
@@ -85,7 +85,7 @@ class JitKernel:
     def record(self, *args: Any, target: str | Target | None = None, **kwargs: Any) -> Kernel:
         """The kernel as instructions, for arguments of these shapes and dtypes (arrays, `TensorSpec`s, constants).
 
-        `target` is a name or a `Target`; None is the one given to `nki.jit`, else the setting. Raises whatever the kernel
+        `target` is a name or a `Target`; None is the one given to `nki.jit`, else the setting. Raises what the kernel
         breaks, E0102 for arguments and results that kernels cannot have.
         """
         builder = RecordingBuilder(self._target(target), self.fn.__name__)

@@ -82,7 +82,7 @@ def mean(x, axis, dtype=None, keepdims=False) -> NkiTensor:
 def var(x, axis, dtype=None, keepdims=False) -> NkiTensor:
     """Variance (divided by the number of elements) of x over `axis`, its last free axes, as a new SBUF tile.
 
-    As in NKI, the axes are always kept with size 1, whatever `keepdims` says. Computed in two passes: mean, then spread.
+    As in NKI, the axes are always kept with size 1, whatever `keepdims` says. Two passes: mean, then spread.
     """
     axes = _axes(tensor_argument("x", x), axis)
     scale = 1.0 / math.prod(x.shape[a] for a in axes)
@@ -136,12 +136,12 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None) -> Nk
     return combine("multiply", with_statistic("multiply", x, inverse, between), w, dtype or x.dtype)
 
 
-# Products, transposes, gathers, random numbers -------------------------------------------------------------------------
+# Products, transposes, gathers, random numbers ------------------------------------------------------------------------
 
 
 @public
 def transpose(x, dtype=None) -> NkiTensor:
-    """The transpose of a 2-D SBUF tile [M, N] by the tensor engine: [N, M] in PSUM, or in SBUF if `dtype` is another one."""
+    """The transpose [N, M] of a 2-D SBUF tile [M, N], by the tensor engine: in PSUM, or in SBUF for another `dtype`."""
     if tensor_argument("x", x).ndim != 2:
         raise fail("E0304", f"x has shape {x.shape}; transpose takes a 2-D tile", argument="x")
     turned = new((x.shape[1], x.shape[0]), x.dtype, MemoryRegion.psum)

@@ -76,7 +76,7 @@ class NkiTensor:
     access: AccessPattern
     shared: bool = False
 
-    # -- what it is -------------------------------------------------------------------------------------------------------
+    # -- what it is ----------------------------------------------------------------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
         return self.access.shape
@@ -138,7 +138,7 @@ class NkiTensor:
         """Whether the elements are chosen by an index that is read at run time."""
         return self.access.index is not None
 
-    # -- indexing ---------------------------------------------------------------------------------------------------------
+    # -- indexing ------------------------------------------------------------------------------------------------------
     def __getitem__(self, key: Any) -> NkiTensor:
         """A part: integers, slices with positive step, `nl.ds`, Ellipsis; negative positions count from the end.
 
@@ -222,10 +222,10 @@ class NkiTensor:
                 raise fail("E0201", f"slice {start}:{stop} {why}: dimension {dim} of {self.name} has {count} elements")
             return first, -(-(last - first) // step), step
         if type(item) is DynamicSlice:
-            if not (0 <= item.start and 0 < item.size and item.start + item.size <= count):
+            if not (item.start >= 0 and item.size > 0 and item.start + item.size <= count):
                 raise fail(
                     "E0201",
-                    f"ds({item.start}, {item.size}) reaches outside: dimension {dim} of {self.name} has {count} elements",
+                    f"ds({item.start}, {item.size}) reaches outside: dimension {dim} of {self.name} has {count}",
                 )
             return item.start, item.size, 1
         try:
@@ -289,7 +289,7 @@ class NkiTensor:
         if dim != 0 or self.on_chip or self.access.index is not None:
             raise fail(
                 "E0203",
-                f"vector_select works along dimension 0 of an HBM tensor that has no index yet; this is dimension {dim} of {self!r}",
+                f"vector_select works along dimension 0 of an HBM tensor without an index, not {dim} of {self!r}",
             )
         stride, bound = self.access.pattern[0]
         return self._indirect(
@@ -310,7 +310,7 @@ class NkiTensor:
         made = AccessPattern(self.access.buffer, offset, pattern, dtype, 0, Indirect(index.access, stride, bound))
         return NkiTensor(self._bounded(made), self.shared)
 
-    # -- reshaping --------------------------------------------------------------------------------------------------------
+    # -- reshaping -----------------------------------------------------------------------------------------------------
     def _dim(self, dim: int, *, insert: bool = False, lead: bool = True) -> int:
         """`dim` as a position from the front; with `lead` False the partition dimension is refused."""
         size = self.ndim + insert
@@ -391,7 +391,7 @@ class NkiTensor:
         if merged is None:
             raise fail(
                 "E0203",
-                f"dimensions {first} to {last} of {self.name} have strides and sizes {list(group)}; merging them needs a copy",
+                f"dimensions {first} to {last} of {self.name} have [stride, count] {list(group)}: merging needs a copy",
             )
         return self._with((*self.access.pattern[:first], *merged, *self.access.pattern[last + 1 :]))
 
@@ -406,7 +406,8 @@ class NkiTensor:
         if lead and (shape[0] != self.shape[0] or len(shape) < 1 + self.on_chip):
             raise fail(
                 "E0203",
-                f"reshape from {self.shape} to {shape}: dimension 0 is the partition dimension of {self.name} and stays {self.shape[0]}, beside another one",
+                f"reshape of {self.name} from {self.shape} to {shape}: its partition dimension stays {self.shape[0]}, "
+                f"beside another one",
             )
         made = restride(self.access.pattern[lead:], shape[lead:])
         if made is None:
@@ -431,7 +432,8 @@ class NkiTensor:
         ):
             raise fail(
                 "E0203",
-                f"rearrange from {src_pattern} to {dst_pattern}: each of the {self.ndim} dimensions of {self.name} is named once on both sides",
+                f"rearrange from {src_pattern} to {dst_pattern}: each of the {self.ndim} dimensions of {self.name} "
+                f"is named once on both sides",
             )
         split = self
         for dim in reversed(range(self.ndim)):
@@ -457,7 +459,7 @@ class NkiTensor:
         if made is None:
             raise fail(
                 "E0203",
-                f"{ap.dtype} elements with [stride, count] {self.get_pattern()} at offset {self.offset} cannot be seen as {to}",
+                f"{ap.dtype} elements, [stride, count] {self.get_pattern()} from {self.offset}, cannot be seen as {to}",
             )
         offset, pairs = made
         return NkiTensor(AccessPattern(ap.buffer, offset, (*ap.pattern[:lead], *pairs), to, ap.partition), self.shared)
@@ -473,10 +475,10 @@ class NkiTensor:
         indirect_dim: int = 0,
         dtype: object = None,
     ) -> NkiTensor:
-        """A raw access pattern on the whole buffer, whatever view this is: [[stride, count], ...] in elements of `dtype`.
+        """A raw access pattern on the whole buffer, whatever view this is: [[stride, count], ...] of `dtype` elements.
 
-        `offset` counts from the start of the buffer (None: this view's own). On chip the first pair walks partitions and
-        its stride is a whole partition. `vector_offset` is as in `vector_select`, with rows of the buffer's dimension 0.
+        `offset` counts from the start of the buffer (None: this view's own). On chip the first pair walks partitions,
+        and its stride is a whole partition. `vector_offset` is as in `vector_select`, on dimension 0 of the buffer.
         Raises E0201 when the pattern reaches outside, E0203 when it is not possible, E0104 for a `scalar_offset`.
         """
         to = self.dtype if dtype is None else as_dtype(dtype)
@@ -494,7 +496,7 @@ class NkiTensor:
             if self.on_chip or indirect_dim != 0:
                 raise fail(
                     "E0203",
-                    f"vector_offset selects along dimension 0 of HBM tensors; this is dimension {indirect_dim} of {self!r}",
+                    f"vector_offset selects along dimension 0 of HBM tensors, not {indirect_dim} of {self!r}",
                 )
             stride = math.prod(buffer.shape[1:]) * buffer.dtype.itemsize // to.itemsize
             return self._indirect(vector_offset, stride, buffer.shape[0], offset, pairs[1:], to)
@@ -504,7 +506,7 @@ class NkiTensor:
         if pairs[0][1] > 1 and pairs[0][0] != row:
             raise fail(
                 "E0203",
-                f"the first pair of the pattern walks partitions of {self.name}, so its step is {row}, not {pairs[0][0]}",
+                f"the first pair walks partitions of {self.name}, so its step is {row}, not {pairs[0][0]}",
             )
         made = AccessPattern(buffer, offset % row, ((1, pairs[0][1]), *pairs[1:]), to, offset // row)
         return NkiTensor(self._bounded(made), self.shared)
@@ -524,9 +526,9 @@ class NkiTensor:
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         raise fail("E0104", "indirect views", fix="use nisa.local_gather or nisa.nc_n_gather")
 
-    # -- values -----------------------------------------------------------------------------------------------------------
+    # -- values --------------------------------------------------------------------------------------------------------
     def numpy(self) -> np.ndarray:
-        """The values, as a copy, while the kernel is run eagerly. What was never written is NaN (or a bit pattern of ones)."""
+        """The values, as a copy, in an eager run. What was never written is NaN (integers: all bits set)."""
         return current().read(self)
 
     def __repr__(self) -> str:

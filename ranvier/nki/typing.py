@@ -1,4 +1,4 @@
-"""Annotations for the arguments of kernels, `nki.typing`: `def kernel(x: nt.tensor[128, 512])`. They are not checked."""
+"""Annotations for arguments of kernels, `nki.typing`: `def kernel(x: nt.tensor[128, 512])`. They are not checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TensorShape:
     shape: tuple[object, ...]
 
 
-class tensor:  # noqa: N801 - NKI's name
+class tensor:
     """A tensor of any shape; `tensor[128, 512]` is one of that shape."""
 
     def __class_getitem__(cls, shape: object) -> TensorShape:

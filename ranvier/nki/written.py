@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranvier.isa.access import AccessPattern, Buffer
+from ranvier.isa.access import AccessPattern
 
 
 class Written:
@@ -33,8 +33,9 @@ class Written:
         """Remember that a matmul wrote `ap`."""
         self._regions.setdefault(ap.buffer.name, {})[_key(ap)] = ap
 
-    def forget(self, buffer: Buffer) -> None:
-        self._regions.pop(buffer.name, None)
+    def forget(self, name: str) -> None:
+        """Forget what was written to the buffer `name`, which is no more."""
+        self._regions.pop(name, None)
 
 
 def _key(ap: AccessPattern) -> tuple:

@@ -20,14 +20,18 @@ TRN2 = target.get("trn2")
 SIGNATURES = {
     "activate2": "dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, reverse1=False, reduce_op=None, "
                  "reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None",
-    "activation": "dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None",
+    "activation": "dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, "
+                  "name=None",
     "activation_reduce": "dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None",
-    "affine_select": "dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op=equal, offset=0, name=None",
+    "affine_select": "dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op=equal, offset=0, "
+                     "name=None",
     "bn_aggr": "dst, data, name=None",
     "bn_stats": "dst, data, name=None",
     "dma_compute": "dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode=oob_mode.error, name=None",
-    "dma_copy": "dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown, engine=engine.unknown, name=None",
-    "dma_transpose": "dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown, oob_mode=oob_mode.error, name=None",
+    "dma_copy": "dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown, "
+                "engine=engine.unknown, name=None",
+    "dma_transpose": "dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown, oob_mode=oob_mode.error, "
+                     "name=None",
     "dropout": "dst, data, prob, name=None",
     "exponential": "dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_init=0.0, name=None",
     "iota": "dst, pattern, offset=0, channel_multiplier=0, name=None",
@@ -47,12 +51,13 @@ SIGNATURES = {
     "rand_get_state": "dst, engine=engine.gpsimd, name=None",
     "rand_set_state": "src_seeds, engine=engine.gpsimd, name=None",
     "range_select": "dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.reset_reduce, "
-                    "reduce_res=None, reduce_op=maximum, range_start=0, on_false_value=-3.4028234663852886e+38, name=None",
+                    "reduce_res=None, reduce_op=maximum, range_start=0, on_false_value=-3.4028234663852886e+38, "
+                    "name=None",
     "reciprocal": "dst, data, name=None",
     "rng": "dst, engine=engine.vector, name=None",
     "scalar_tensor_tensor": "dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, name=None",
-    "select_reduce": "dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=maximum, "
-                     "reverse_pred=False, name=None",
+    "select_reduce": "dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, "
+                     "reduce_op=maximum, reverse_pred=False, name=None",
     "sequence_bounds": "dst, segment_ids, name=None",
     "set_rng_seed": "src_seeds, name=None",
     "tensor_copy": "dst, src, engine=engine.unknown, name=None",
@@ -68,8 +73,8 @@ SIGNATURES = {
     "tensor_tensor_scan": "dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, name=None",
     "topk": "val_dst, idx_dst, src, n, name=None",
 }  # fmt: skip
-NOT_GENERATED = {"core_barrier", "get_nc_sub_version", "nc_matmul_mx", "register_alloc", "register_load", "register_move",
-                 "register_store", "sendrecv"}  # fmt: skip
+NOT_GENERATED = {"core_barrier", "get_nc_sub_version", "nc_matmul_mx", "register_alloc", "register_load",
+                 "register_move", "register_store", "sendrecv"}  # fmt: skip
 
 
 def shown(parameter):

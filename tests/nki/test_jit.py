@@ -1,5 +1,6 @@
 """Running and recording kernels: arrays in and out, eager against recorded, what kernels take and return."""
 
+import gc
 import importlib
 import subprocess
 import sys
@@ -10,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-import ranvier.nki.isa as nisa
 import ranvier.nki.language as nl
 from ranvier import config, nki, target
 from ranvier.errors import RanvierError, UndefinedBehavior, Unsupported, UserError
 from ranvier.ir.kernel import verify_kernel
 from ranvier.isa.access import BufferKind
 from ranvier.nki.builder import RecordingBuilder
+from ranvier.nki.context import current
 from ranvier.sim.interpreter import run_kernel
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -78,7 +79,10 @@ def test_numpy_in_and_out():
     assert np.array_equal(scale[1](x[::2]), x[::2] * np.float32(2))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2, torch.int32, torch.uint8])
+TORCH_DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2, torch.int32, torch.uint8]
+
+
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
 def test_torch_in_and_out(dtype):
     x = torch.arange(64 * 32).reshape(64, 32).remainder(31).to(dtype)
     before = x.clone()
@@ -93,7 +97,11 @@ def test_torch_is_not_imported():
     code = (
         "import sys, numpy as np\n"
         "from ranvier import nki\nfrom ranvier.nki import language as nl\n"
-        "k = nki.jit(lambda x: (lambda o: (nl.store(o, nl.load(x)), o)[1])(nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)))\n"
+        "def copy(x):\n"
+        "    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n"
+        "    nl.store(out, nl.load(x))\n"
+        "    return out\n"
+        "k = nki.jit(copy)\n"
         "k(np.ones((2, 2), np.float32))\n"
         "assert 'torch' not in sys.modules and 'jax' not in sys.modules\n"
     )
@@ -178,7 +186,8 @@ def test_results_that_kernels_cannot_have():
     part = nki.jit(lambda x: scale(x)[0:2])
     same = nki.jit(lambda x: x)
     number = nki.jit(lambda x: 3)
-    for kernel, match in ((on_chip, "which is in sbuf"), (part, "a part or another view"), (same, "not its own"), (number, "returns 3")):
+    cases = {"which is in sbuf": on_chip, "a part or another view": part, "not its own": same, "returns 3": number}
+    for match, kernel in cases.items():
         refused("E0102", match, lambda kernel=kernel: kernel(x))
         refused("E0102", match, lambda kernel=kernel: kernel.record(x))
 
@@ -286,10 +295,26 @@ def test_nested_builders_restore_the_outer_one():
 def test_filling_hbm_tensors():
     @nki.jit
     def filled(x):
-        return [nl.full(shape, 3, dtype=nl.float32, buffer=nl.shared_hbm) for shape in ((5,), (3, 700), (130, 513), (2, 128, 512))]
+        shapes = ((5,), (3, 700), (130, 513), (2, 128, 512))
+        return [nl.full(shape, 3, dtype=nl.float32, buffer=nl.shared_hbm) for shape in shapes]
 
     for result in filled(normal(1, 1)):
         assert (result == 3).all()
+
+
+def test_tiles_that_nothing_names_are_given_back():
+    live = []
+
+    @nki.jit
+    def kernel(x):
+        for _ in range(200):
+            nl.add(nl.load(x), 1.0)
+        gc.collect()
+        live.append(len(current().memory.storages))
+        return scale(x)
+
+    kernel(normal(4, 4))
+    assert live[0] <= 4  # the input, and what the last iteration left
 
 
 INSTALL = """

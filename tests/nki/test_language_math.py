@@ -37,7 +37,8 @@ def close(got, want, dtype="float32", factor=1.0):
 
 
 def sample(low, high, dtype="float32", shape=SHAPE):
-    return RNG.uniform(low, high, shape).astype(np.float32).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float32)
+    wide = RNG.uniform(low, high, shape).astype(np.float32)
+    return wide.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else wide
 
 
 BINARY = {

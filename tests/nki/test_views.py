@@ -132,10 +132,11 @@ def mergeable(a, shape):
     return True
 
 
+INTEGERS = st.sampled_from(["int32", "int16", "uint8"])
 STEPS = (index, index, permute, expand, broadcast, squeeze, reshape_dim, flatten, reshape)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data(), st.sampled_from(list(Space)), st.lists(st.integers(1, 6), min_size=2, max_size=4))
 def test_chains_of_views_agree_with_numpy(data, space, shape):
     with EagerBuilder(TRN2) as builder:
@@ -161,8 +162,7 @@ def valid_lead(tensor):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(list(Space)), st.sampled_from(["int32", "int16", "uint8"]), st.sampled_from(["int32", "int16", "uint8"]),
-       st.integers(0, 2), st.integers(1, 4))  # fmt: skip
+@given(st.sampled_from(list(Space)), INTEGERS, INTEGERS, st.integers(0, 2), st.integers(1, 4))
 def test_view_as_another_dtype(space, have, want, start, words):
     with EagerBuilder(TRN2) as builder:
         tensor, array = tensor_and_array(builder, (3, 4, 32), space, have)
@@ -246,13 +246,13 @@ REFUSED = {
     "squeeze": (lambda t, h: t.squeeze_dim(1), "E0203", "has size 64"),
     "reshape count": (lambda t, h: t.reshape((128, 65)), "E0203", "8192 elements"),
     "reshape partitions": (lambda t, h: t.reshape((64, 128)), "E0203", "stays 128"),
-    "reshape of a permuted tensor": (lambda t, h: h.permute((1, 0, 2)).reshape((128 * 4, 32)), "E0203", "without a copy"),
+    "reshape of a permutation": (lambda t, h: h.permute((1, 0, 2)).reshape((512, 32)), "E0203", "without a copy"),
     "flatten": (lambda t, h: h[:, 0:64].flatten_dims(0, 1), "E0203", "needs a copy"),
     "split": (lambda t, h: t.reshape_dim(1, (3, -1)), "E0203", "does not multiply"),
     "view": (lambda t, h: t[:, 1:3].view(nl.int8)[:, 1:5].view(nl.int32), "E0203", "cannot be seen as int32"),
     "ap partition stride": (lambda t, h: t.ap([[32, 8], [1, 32]]), "E0203", "its step is 64, not 32"),
     "ap outside": (lambda t, h: t.ap([[64, 128], [1, 64]], offset=1), "E0201", "touches bytes"),
-    "ap on too many partitions": (lambda t, h: t.ap([[64, 128], [1, 1]], offset=64), "E0201", "partitions up to 129 of 128"),
+    "ap on too many partitions": (lambda t, h: t.ap([[64, 128], [1, 1]], offset=64), "E0201", "up to 129 of 128"),
     "scalar offset": (lambda t, h: h.ap([[1, 4]], scalar_offset=t), "E0104", "scalar_offset"),
     "vector_select on chip": (lambda t, h: t.vector_select(0, t), "E0203", "HBM tensor"),
     "vector_select of floats": (lambda t, h: h.vector_select(0, t[:, 0:1]), "E0203", "integer tensor"),
