@@ -52,6 +52,18 @@ class Tiles:
         raise error("E0901", f"rows {start} to {start + size} cross the tiles of {self.layout}")
 
 
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """A value as normalized rows that are still to be scaled by `weight` and shifted by `bias`, both per column.
+
+    Turned to columns on partitions, scale and shift cost nothing: the copy out of PSUM applies them.
+    """
+
+    normal: Tiles
+    weight: Value | None
+    bias: Value | None
+
+
 class Lowering:
     """The state of one lowering. `layouts` are those that `assign_layouts` chose, by value."""
 
@@ -65,8 +77,8 @@ class Lowering:
         self._tiles: dict[tuple[Value, Layout], Tiles] = {}
         self._by_root: dict[Value, list[Layout]] = {}
         self._lazy: dict[Value, Callable[[], HbmView]] = {}
+        self._affine: dict[Value, Affine] = {}
         self._replicas: dict[tuple, NkiTensor] = {}
-        self._identities = 0
 
     # -- where values are -----------------------------------------------------------------------------------------------
     def root(self, value: Value) -> Value:
@@ -87,6 +99,9 @@ class Lowering:
         self._tiles[value, tiles.layout] = tiles
         self._by_root.setdefault(value, []).append(tiles.layout)
 
+    def put_affine(self, value: Value, affine: Affine) -> None:
+        self._affine[self.root(value)] = affine
+
     def number(self, value: Value) -> float | None:
         """The value as a Python number if it is a literal with one element."""
         array = self.literals.get(self.root(value))
@@ -98,13 +113,15 @@ class Lowering:
         base = self.root(value)
         found = self._tiles.get((base, layout))
         if found is None:
-            found = self._derive(base, layout) or self._load(value, layout)
+            found = self._scaled(base, layout) or self._derive(base, layout) or self._load(value, layout)
             self.put_tiles(base, found)
         return found
 
     def has_tiles(self, value: Value) -> list[Layout]:
         """Layouts in which `value` is on chip already."""
-        return self._by_root.get(self.root(value), [])
+        base = self.root(value)
+        rows_of = [self._affine[base].normal.layout] if base in self._affine else []
+        return [*self._by_root.get(base, []), *(l for l in rows_of if (base, l) not in self._tiles)]
 
     def new_tiles(self, layout: Layout, dtype: DType) -> Tiles:
         shapes = [(size, layout.a, layout.c) for _, size in layout.chunks()]
@@ -115,6 +132,31 @@ class Lowering:
 
     def psum(self, shape: tuple[int, ...], dtype: DType = dt.float32) -> NkiTensor:
         return nl.ndarray(shape, dtype=dtype, buffer=nl.psum)
+
+    def _scaled(self, base: Value, layout: Layout) -> Tiles | None:
+        """A value kept as normalized rows: as such rows, scaled and shifted, or turned to columns."""
+        affine = self._affine.get(base)
+        if affine is None:
+            return None
+        have = affine.normal.layout
+        if (have.a, have.b, have.c) == (1, layout.a, layout.b) and layout.c == 1:
+            return self._turn(affine.normal, layout, base.dtype, affine)
+        if layout == have:
+            return self._scaled_rows(base, affine)
+        self.tiles(base, have)  # another layout is made from the rows
+        return None
+
+    def _scaled_rows(self, base: Value, affine: Affine) -> Tiles:
+        result = self.new_tiles(affine.normal.layout, base.dtype)
+        steps = [(v, op) for v, op in ((affine.weight, "multiply"), (affine.bias, "add")) if v is not None]
+        for source, to in zip(affine.normal.tiles, result.tiles, strict=True):
+            for i, (value, op) in enumerate(steps):
+                size = to.shape[0]
+                row = self.replica(value, value.shape, size).reshape(to.shape)
+                dst = to if i == len(steps) - 1 else self.sbuf(to.shape, base.dtype)
+                nisa.tensor_tensor(dst=dst, data1=source, data2=row, op=op)
+                source = dst
+        return result
 
     def _derive(self, base: Value, layout: Layout) -> Tiles | None:
         """From another layout on chip: finer chunks of the same box, or rows and columns exchanged."""
@@ -140,8 +182,11 @@ class Lowering:
                 return False
         return True
 
-    def _turn(self, source: Tiles, layout: Layout, dtype: DType) -> Tiles:
-        """Rows to columns or back, block by block through PSUM. A block is where a source tile meets a result tile."""
+    def _turn(self, source: Tiles, layout: Layout, dtype: DType, affine: Affine | None = None) -> Tiles:
+        """Rows to columns or back, block by block through PSUM. A block is where a source tile meets a result tile.
+
+        With `affine` the copy out of PSUM scales and shifts each column, which is a partition by then.
+        """
         result = self.new_tiles(layout, dtype)
         have = source.layout
         # A product takes 512 columns at a time: more of them together would make the first wait for the last.
@@ -159,8 +204,21 @@ class Lowering:
                 for (start, size), tile in batch:
                     block = tile.reshape((size, have.free))[:, b0 : b0 + b_size]
                     nisa.nc_transpose(dst=turned[:, start - first : start - first + size], data=block)
-                nisa.tensor_copy(dst=to[:, first : first + width], src=turned)
+                self._copy_scaled(to[:, first : first + width], turned, affine, layout, b0)
         return result
+
+    def _copy_scaled(self, dst: NkiTensor, src: NkiTensor, affine: Affine | None, layout: Layout, start: int) -> None:
+        steps = []
+        if affine is not None:
+            whole = Layout(1, layout.b, 1, layout.segment)
+            for value, op in ((affine.weight, "multiply"), (affine.bias, "add")):
+                if value is not None:
+                    steps.append((op, self.vector(value, whole, start, dst.shape[0])))
+        if not steps:
+            nisa.tensor_copy(dst=dst, src=src)
+            return
+        (op0, operand0), (op1, operand1) = steps[0], steps[1] if len(steps) == 2 else (None, None)
+        nisa.tensor_scalar(dst=dst, data=src, op0=op0, operand0=operand0, op1=op1, operand1=operand1)
 
     # -- HBM --------------------------------------------------------------------------------------------------------------
     def view(self, value: Value) -> HbmView:
@@ -189,7 +247,7 @@ class Lowering:
         if base is not value and (base in self._views or base in self._lazy or base in self.params or base in self.literals):
             reshaped = self.view(base).reshape(value.shape)
             return reshaped if reshaped is not None else self._shaped(self.contiguous(base), value.shape)
-        if self._by_root.get(base):
+        if self.has_tiles(base):
             return self._shaped(self._store(base), value.shape)
         raise error("E0901", f"lowering reads {value!r} before it is computed")
 
@@ -221,9 +279,9 @@ class Lowering:
         nisa.dma_copy(dst=NkiTensor(to.access(to.pairs)), src=NkiTensor(source.access(source.pairs)))
 
     def _store(self, base: Value) -> HbmView:
-        layout = self._by_root[base][0]
+        layout = self.has_tiles(base)[0]
         view = self.scratch(base.shape, base.dtype)
-        self.store(self._tiles[base, layout], view)
+        self.store(self.tiles(base, layout), view)
         return view
 
     def store(self, source: Tiles, view: HbmView) -> None:

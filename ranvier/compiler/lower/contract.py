@@ -12,7 +12,8 @@ from ranvier.compiler.lower.context import Lowering, Tiles
 from ranvier.compiler.lower.pointwise import Chunk, Operand, Sink, TileEmitter, operand
 from ranvier.errors import error
 from ranvier.graph.composite import Linear
-from ranvier.graph.core import Value
+from ranvier.graph.core import Node, Value
+from ranvier.graph.elementwise import Binary
 from ranvier.kernels.matmul import MOVING_COLUMNS, accumulate, spans
 from ranvier.nki.tensor import NkiTensor
 
@@ -95,14 +96,35 @@ def _rows_product(
     """Rows of x on partitions of the result: x^T is stationary, the weights move."""
     x_columns = _flat(moving)
     shape = group.anchor.output.shape  # type: ignore[union-attr]
+    bias_row = _bias_row(ctx, group, bias)
     for b0, b in layout.chunks():
         for c0, c in spans(n, MOVING_COLUMNS):
             product = ctx.psum((b, c))
-            accumulate(product, [x[:, b0 : b0 + b] for x in x_columns], [w[:, c0 : c0 + c] for w in weights])
+            stationary, columns_of = [x[:, b0 : b0 + b] for x in x_columns], [w[:, c0 : c0 + c] for w in weights]
+            if bias_row is not None:
+                stationary.insert(0, ctx.ones(128, bias_row.dtype)[:, :b])
+                columns_of.insert(0, bias_row[:, n0 + c0 : n0 + c0 + c])
+            accumulate(product, stationary, columns_of)
             chunk = Chunk(b0, b, 0, 1, n0 + c0, c)
-            added = None if bias is None else operand(ctx, bias, shape, layout, chunk)
+            added = None if bias is None or bias_row is not None else operand(ctx, bias, shape, layout, chunk)
             with sink.chunk(chunk) as dst:
                 finish(ctx, group, layout, chunk, product, dst, added)
+
+
+def _bias_row(ctx: Lowering, group: Group, bias: Value | None) -> NkiTensor | None:
+    """The bias as a [1, N] row whose product with ones joins the sum in PSUM, or None where it is better added later.
+
+    The copy out of PSUM adds one tensor at no cost. Where that is something else already, such as a residual, the
+    tensor engine adds the bias; not in float32, where each of its passes takes four times as long.
+    """
+    if bias is None or bias.dtype.itemsize > 2 or not any(_adds_tensor(node, group) for node in group.pointwise):
+        return None
+    return ctx.replica(bias, bias.shape, 1)
+
+
+def _adds_tensor(node: Node, group: Group) -> bool:
+    inside = {n.output for n in group.nodes}
+    return isinstance(node.op, Binary) and any(v not in inside and v.shape == node.output.shape for v in node.inputs)
 
 
 def _columns_product(

@@ -8,7 +8,7 @@ from ranvier import dtypes as dt
 from ranvier.compiler.graph.assign_layouts import reduction_layout
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, rows
-from ranvier.compiler.lower.context import Lowering
+from ranvier.compiler.lower.context import Affine, Lowering
 from ranvier.compiler.lower.pointwise import Chunk, Sink, operand
 from ranvier.compiler.lower.view import HbmView
 from ranvier.errors import error
@@ -45,6 +45,9 @@ def lower_row_function(ctx: Lowering, group: Group) -> None:
     if tuple(sorted(a % len(x.shape) for a in axes)) != tuple(range(first, len(x.shape))):
         raise error("E0604", f"{op.name} over axes {axes} of shape {x.shape}: only trailing axes are supported", where=node.loc)
     layout = rows(x.shape, first)
+    if isinstance(op, LayerNorm) and len(node.inputs) > 1 and ctx.fits(layout, node.output.dtype):
+        _lower_layer_norm(ctx, node, layout)
+        return
     sink = Sink(ctx, node.output, layout)
     for chunk in _row_chunks(layout):
         data = operand(ctx, x, x.shape, layout, chunk)
@@ -52,6 +55,20 @@ def lower_row_function(ctx: Lowering, group: Group) -> None:
         with sink.chunk(chunk) as dst:
             _emit_row_function(ctx, node, layout, chunk, _two_dims(dst), _two_dims(data))
     sink.finish()
+
+
+def _lower_layer_norm(ctx: Lowering, node: Node, layout: Layout) -> None:
+    """Normalized rows; scale and shift wait until it is known on which side they are needed."""
+    op, (x, *rest) = node.op, node.inputs
+    assert isinstance(op, LayerNorm)
+    weight = rest.pop(0) if op.has_weight else None
+    bias = rest.pop(0) if op.has_bias else None
+    normal = ctx.new_tiles(layout, node.output.dtype)
+    for chunk in _row_chunks(layout):
+        data = operand(ctx, x, x.shape, layout, chunk)
+        assert isinstance(data, NkiTensor)
+        norm.layer_norm(_two_dims(normal.rows(chunk.b0, chunk.b)), _two_dims(data), None, None, op.eps)
+    ctx.put_affine(node.output, Affine(normal, weight, bias))
 
 
 def _emit_row_function(ctx: Lowering, node: Node, layout: Layout, chunk: Chunk, dst: NkiTensor, data: NkiTensor) -> None:
