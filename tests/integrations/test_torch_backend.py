@@ -144,5 +144,9 @@ def test_changed_buffers_are_refused(recorder):
         compiled(Model(), recorder)(torch.zeros(1))
 
 
-def test_the_entry_point_is_found():
+def test_by_name_the_model_runs_on_the_simulated_core(recorder):
     assert "ranvier" in torch._dynamo.list_backends()
+    model, x = Block().eval(), torch.randn(3, 4)
+    with torch.no_grad():
+        result = torch.compile(model, backend="ranvier", options={"target": "trn2", "dtype": "float32"})(x)
+        torch.testing.assert_close(result["out"], model(x)["out"], rtol=1e-4, atol=1e-4)

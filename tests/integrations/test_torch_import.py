@@ -102,6 +102,14 @@ def test_llama(attention: str):
     check(model, (), {"input_ids": tokens(2, 8), "attention_mask": mask, "use_cache": False})
 
 
+def test_llama_returns_its_cache():
+    model = seeded(transformers.LlamaModel, transformers.LlamaConfig(vocab_size=64, num_key_value_heads=2, **SMALL))
+    result = run(import_model(model, (), {"input_ids": tokens(1, 4)}), input_ids=tokens(1, 4))
+    expected = model(tokens(1, 4))
+    for ours, theirs in zip(result.past_key_values.layers, expected.past_key_values.layers, strict=True):
+        torch.testing.assert_close(ours.keys, theirs.keys, rtol=1e-5, atol=1e-5)
+
+
 def test_vit():
     model = seeded(transformers.ViTModel, transformers.ViTConfig(image_size=32, patch_size=8, **SMALL))
     check(model, (torch.randn(1, 3, 32, 32),))
@@ -336,8 +344,15 @@ def test_einsum_is_decomposed():
     assert "mat_mul" in names_of(imported)
 
 
-def test_exported_program_is_imported():
-    model = seeded(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()))
+class WritesThroughView(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        y[:, 0] = 3
+        return y
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(3, 4), nn.ReLU()), WritesThroughView()])
+def test_exported_program_is_imported(model):
     x = torch.randn(2, 3)
     program = torch.export.export(model, (x,))
     imported = import_exported(program, ("input",))

@@ -1,4 +1,4 @@
-"""Every rule of the PyTorch front end, against eager PyTorch: in float64 to 1e-12, in float32 to 1e-5."""
+"""Every rule of the PyTorch front end, against eager PyTorch: in float64 to 1e-12, sums in float32 to 1e-5 too."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch")
 
 from ranvier import dtypes  # noqa: E402
 from ranvier.frontends.torch.import_fx import import_model  # noqa: E402
+from ranvier.frontends.torch.ops_nn import NN  # noqa: E402
+from ranvier.frontends.torch.ops_reduce import REDUCE  # noqa: E402
 from ranvier.frontends.torch.table import all_rules  # noqa: E402
 from ranvier.frontends.torch.tensors import to_numpy  # noqa: E402
 
@@ -285,13 +287,20 @@ CASES: dict[str, list[Case]] = _simple() | {
                      call(X, [In((5,), "index3"), In((5,), "index4")]),
                      call(In((5, 3, 4)), [In((6, 1), "index5"), In((7,), "index3")]),
                      call(In((5, 3, 4)), [In((6,), "index5"), None, In((6,), "index4")]),
-                     call(In((9, 4)), [In((3,), "int")])],
+                     call(In((10, 4)), [In((3,), "int")])],
     "_unsafe_index.Tensor": [call(X, [In((2,), "index3")])],
     "gather.default": [call(X, 1, In((3, 2), "index4")), call(X, 0, In((2, 3), "index3"))],
     "scatter.src": [call(X, 1, In((3, 1), "index4"), In((3, 2)))],
     "scatter_add.default": [call(X, 1, In((3, 6), "index4"), In((3, 6)))],
     "scatter.value": [call(X, 0, In((1, 4), "index3"), 5.0)],
-    "index_put.default": [call(X, [B], In(()))],
+    "index_put.default": [
+        call(X, [B], In(())), call(X, [In((1, 1), "index3"), In((1, 1), "index4")], In((1, 1))),
+        call(X, [None, In((1,), "index4")], In((3, 1))), call(In((10, 3, 2)), [In((1,), "int")], In((3, 2))),
+        call(In((2, 3, 4)), [In((5,), "index2"), None, In((5,), "index4")], In((5, 3)), True),
+        call(In((2, 3, 4)), [None, In((2, 5), "index3")], In((4,)), True)],
+    "index_copy.default": [call(X, 1, In((1,), "index4"), In((3, 1)))],
+    "index_add.default": [call(X, 0, In((5,), "index3"), In((5, 4))),
+                          call(X, 1, In((2,), "index4"), In((3, 2)), alpha=2)],
     "_unsafe_index_put.default": [call(X, [In((3,), "bool")], In((1,)))],
     "upsample_nearest1d.vec": [call(SEQUENCE, None, [2.0])],
     "upsample_nearest1d.default": [call(SEQUENCE, [11])],
@@ -432,8 +441,9 @@ ALL = [(name, i) for name, cases in CASES.items() for i in range(len(cases))]
 @pytest.mark.parametrize(("name", "number"), ALL, ids=[f"{n}-{i}" for n, i in ALL])
 def test_rule_agrees_with_eager(name: str, number: int):
     case = CASES[name][number]
-    # Kinds of arguments are a matter of float64 alone: each export takes its time.
-    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5))[: 2 if number == 0 else 1]:
+    # Each export takes its time. Float32 matters where much is added up.
+    summing = number == 0 and f"aten.{name}" in {**REDUCE.rules, **NN.rules}
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5))[: 2 if summing else 1]:
         model, inputs = Call(name, case), operands(case, dtype)
         expected = model(*inputs)
         imported = import_model(model, inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch._decomp import global_decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
 
 from ranvier.errors import RanvierError, error
 from ranvier.frontends.torch.places import place_of_exception
@@ -35,11 +37,10 @@ def export(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Exported
 
     Raises E0607, with torch's message and the user's line, if torch cannot trace the model.
     """
+    _register_containers()
     try:
         with torch.no_grad():
-            program = torch.export.export(model, args, dict(kwargs), strict=False)
-            if not mutations_are_local(program.graph):
-                program = program.run_decompositions({})
+            program = functional(torch.export.export(model, args, dict(kwargs), strict=False))
     except RanvierError:
         raise
     except Exception as failure:  # whatever the user's forward, or torch while it traces it, raises
@@ -52,6 +53,20 @@ def export(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Exported
             where=place_of_exception(failure.__traceback__),
         ) from failure
     return program
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """`program` itself if its in-place operators are local (`mutations_are_local`), else made functional by torch."""
+    return program if mutations_are_local(program.graph) else program.run_decompositions({})
+
+
+def _register_containers() -> None:
+    """Let torch look into the key-value caches that language models of transformers return."""
+    caches = sys.modules.get("transformers.cache_utils")
+    if caches is not None and caches.DynamicCache not in pytree.SUPPORTED_NODES:
+        from transformers.integrations.executorch import register_dynamic_cache_export_support
+
+        register_dynamic_cache_export_support()
 
 
 def is_mutating(target: Any) -> bool:

@@ -69,11 +69,12 @@ def import_model(model: nn.Module, args: Sequence[Any] = (), kwargs: Mapping[str
 
 def import_exported(program: ExportedProgram, names: Sequence[str] = (), *, name: str = "model",
                     tensors: Mapping[str, torch.Tensor] | None = None) -> Imported:
-    """An ExportedProgram (of `torch.export`, functional or with local in-place operators only) as a graph.
+    """An ExportedProgram (of `torch.export`) as a graph.
 
     `names` are the parameters of the model's forward, so that calls may name them. `tensors` are the model's own
     parameters and buffers by name, if they are not those of the program. Raises E0602.
     """
+    program = exporting.functional(program)
     importer = Importer(name)
     slots = _bind_program(importer, program, dict(tensors or {}), names)
     results = importer.walk(program.graph, importer.scope)

@@ -163,12 +163,17 @@ def index(ctx: Context, x: Value, indices: Sequence[Value | None]) -> Value:
         return blocked
     shape = x.type.shape
     sizes = [shape[a] for a in axes]
+    merged = ctx.reshape(x, (*shape[: axes[0]], math.prod(sizes), *shape[axes[-1] + 1 :]))
+    return _taken(ctx, merged, axes[0], _place(ctx, picks, sizes))
+
+
+def _place(ctx: Context, picks: Sequence[Value], sizes: Sequence[int]) -> Value:
+    """One index into axes of `sizes` joined to one, from an index into each."""
     place = picks[0]
     for pick, size in zip(picks[1:], sizes[1:], strict=True):
         place = ctx.binary("mul", ctx.cast(place, dtypes.int64), size)
         place = ctx.binary("add", place, ctx.cast(pick, dtypes.int64))
-    merged = ctx.reshape(x, (*shape[: axes[0]], math.prod(sizes), *shape[axes[-1] + 1 :]))
-    return _taken(ctx, merged, axes[0], place)
+    return place
 
 
 def _block(ctx: Context, x: Value, first: int, picks: Sequence[Value]) -> Value | None:
@@ -221,14 +226,53 @@ def scatter_value(ctx: Context, x: Value, dim: int, index: Value, value: float |
     return _scatter(ctx, "set", x, dim, index, ctx.emit(g.Full(index.type.shape, value, x.type.dtype)))
 
 
-@rule("index_put.default", "_unsafe_index_put.default", note="one boolean mask and a single value")
+@rule("index_put.default", "_unsafe_index_put.default", note="integer indices, or one boolean mask and a single value")
 def index_put(ctx: Context, x: Value, indices: Sequence[Value | None], values: Value,
               accumulate: bool = False) -> Value:
-    mask = indices[0] if len(indices) == 1 else None
-    if accumulate or mask is None or mask.type.dtype.kind != "bool" or math.prod(values.type.shape) != 1:
-        raise Refused("in a form other than x[mask] = value")
-    mask = ctx.reshape(mask, (*mask.type.shape, *(1,) * (rank(x) - rank(mask))))
-    return ctx.emit(g.Select(), mask, ctx.reshape(ctx.cast(values, ctx.dtype), ()), x)
+    axes = [a for a, i in enumerate(indices) if i is not None]
+    picks = [i for i in indices if i is not None]
+    values = ctx.cast(values, ctx.dtype)
+    if any(pick.type.dtype.kind == "bool" for pick in picks):
+        if accumulate or len(indices) > 1 or math.prod(values.type.shape) != 1:
+            raise Refused("with a boolean mask, in a form other than x[mask] = value")
+        mask = ctx.reshape(picks[0], (*picks[0].type.shape, *(1,) * (rank(x) - rank(picks[0]))))
+        return ctx.emit(g.Select(), mask, ctx.reshape(values, ()), x)
+    sizes = [x.type.shape[a] for a in axes]
+    place = _place(ctx, [_counted_from_start(ctx, p, n) for p, n in zip(picks, sizes, strict=True)], sizes)
+    rest = [a for a in range(rank(x)) if a not in axes]
+    # The rows that are written come first: x as [places, rest], values as [picked, rest].
+    moved = ctx.transpose(x, (*axes, *rest))
+    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    rest_shape, picked = [x.type.shape[a] for a in rest], place.type.shape
+    values = ctx.broadcast(values, (*rest_shape[:first], *picked, *rest_shape[first:]))
+    values = ctx.transpose(values, (*range(first, first + len(picked)), *range(first),
+                                    *range(first + len(picked), rank(values))))
+    count, width = math.prod(picked), math.prod(rest_shape)
+    rows = ctx.broadcast(ctx.reshape(place, (count, 1)), (count, width))
+    flat = ctx.reshape(moved, (math.prod(sizes), width))
+    op = g.ScatterAlong(0, "add" if accumulate else "set")
+    written = ctx.emit(op, flat, rows, ctx.reshape(values, (count, width)))
+    back = sorted(range(rank(x)), key=(*axes, *rest).__getitem__)
+    return ctx.transpose(ctx.reshape(written, moved.type.shape), back)
+
+
+def _along(ctx: Context, x: Value, axis: int, index: Value) -> Value:
+    """A list of places along `axis`, repeated to the shape of `x`."""
+    column = (*(1,) * axis, math.prod(index.type.shape), *(1,) * (rank(x) - axis - 1))
+    return ctx.broadcast(ctx.reshape(index, column), x.type.shape)
+
+
+@rule("index_copy.default")
+def index_copy(ctx: Context, x: Value, dim: int, index: Value, source: Value) -> Value:
+    axis = axis_of(x, dim)
+    return ctx.emit(g.ScatterAlong(axis, "set"), x, _along(ctx, source, axis, index), source)
+
+
+@rule("index_add.default")
+def index_add(ctx: Context, x: Value, dim: int, index: Value, source: Value, alpha: float = 1) -> Value:
+    axis = axis_of(x, dim)
+    source = source if alpha == 1 else ctx.binary("mul", source, alpha)
+    return ctx.emit(g.ScatterAlong(axis, "add"), x, _along(ctx, source, axis, index), source)
 
 
 # Resampling: each output coordinate is a fixed mixture of input coordinates ------------------------------------------
