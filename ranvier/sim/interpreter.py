@@ -97,11 +97,8 @@ def _check_reads(program: Program, order: Sequence[Slot], memory: Memory) -> Non
             in_kernel_order = kernel_shadows(program)
             for other in sorted(order, key=lambda slot: slot.order):
                 check_written(other.instruction, in_kernel_order)  # raises E0401 if the kernel is at fault
-            raise error(
-                "E0402",
-                f"{found.message} yet: in kernel order something has, but no semaphore makes the instruction wait for it",
-                where=found.where, argument=found.argument,
-            ) from None
+            message = f"{found.message} yet: in kernel order something has, but no semaphore makes this one wait for it"
+            raise error("E0402", message, where=found.where, argument=found.argument) from None
 
 
 def run_program(
