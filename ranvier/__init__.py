@@ -18,11 +18,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ranvier import nki
     from ranvier.errors import RanvierError
-    from ranvier.frontends.compile import compile
+    from ranvier.frontends.compile import check, compile
     from ranvier.nki import simulate
     from ranvier.profile import Profile
     from ranvier.runtime.benchmark import benchmark
-    from ranvier.runtime.check import check
     from ranvier.runtime.executable import Executable, load
     from ranvier.target import Target
 
@@ -33,7 +32,7 @@ __all__ = ["Executable", "Profile", "RanvierError", "Target", "__version__", "be
 def __getattr__(name: str) -> Any:
     homes = {
         "Executable": "ranvier.runtime.executable", "Profile": "ranvier.profile", "RanvierError": "ranvier.errors",
-        "Target": "ranvier.target", "benchmark": "ranvier.runtime.benchmark", "check": "ranvier.runtime.check",
+        "Target": "ranvier.target", "benchmark": "ranvier.runtime.benchmark", "check": "ranvier.frontends.compile",
         "compile": "ranvier.frontends.compile", "load": "ranvier.runtime.executable", "simulate": "ranvier.nki",
     }
     if name == "nki":

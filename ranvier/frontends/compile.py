@@ -8,8 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ranvier.compiler.pipeline import GraphPass
 from ranvier.errors import error
 from ranvier.graph.core import Graph
+from ranvier.runtime.check import CheckReport, check_graph, check_kernel
 from ranvier.runtime.compile import ImportedGraph, Options, Progress, compile_with, options
 from ranvier.runtime.executable import Executable, executable_of
 from ranvier.target import Target
@@ -46,6 +48,34 @@ def compile(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Mapp
     known = f"; models of {framework} cannot be compiled yet" if framework else ""
     raise error("E0602", f"a {kind.__module__}.{kind.__qualname__} is not a model that can be compiled{known}",
                 fix="give a torch.nn.Module and example inputs")
+
+
+def check(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Mapping[str, Any] | None = None, *,
+          target: str | Target | None = None, dtype: str | None = None,
+          extra_passes: tuple[tuple[str, GraphPass], ...] = ()) -> CheckReport:
+    """Compare every stage of compiling `model` with its reference, on the example inputs.
+
+    The imported graph is compared with the model, each pass with the stage before it, the kernel with the graph, and
+    the scheduled program with the kernel. An NKI kernel is compared with its own scheduled program. `extra_passes` are
+    graph passes of one's own (name and function), run after the others.
+
+    The report names the first stage that differs, the value or instruction, its source line and an element;
+    `CheckReport.raise_if_failed` makes it an E0606. Raises what `compile` raises.
+    """
+    chosen = options(target, dtype, cache=False)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from ranvier.frontends.torch.import_fx import import_model
+
+        args, kwargs = tuple(example_inputs), dict(example_kwargs or {})
+        imported = import_model(model, args, kwargs)
+        with torch.no_grad():
+            expected = imported.calling().arrays_of(model(*args, **kwargs))
+        return check_graph(imported.graph, imported.calling().flatten(args, kwargs), imported.param_arrays(),
+                           target=chosen.target, dtype=chosen.dtype, reference=expected, extra_passes=extra_passes)
+    if callable(model) and not isinstance(model, type):
+        return check_kernel(model, *example_inputs, target=target)
+    raise error("E0602", f"a {type(model).__name__} is not a model or kernel that can be checked")
 
 
 def _compile_torch(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], chosen: Options) -> Executable:

@@ -9,28 +9,29 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ranvier import dtypes
+from ranvier import config, dtypes
+from ranvier import target as targets
 from ranvier.compiler.graph.assign_layouts import assign_layouts
 from ranvier.compiler.graph.fuse import fuse
-from ranvier.compiler.kernel.stages import Placed
+from ranvier.compiler.kernel.pipeline import lower_kernel
 from ranvier.compiler.lower.lower import lower
 from ranvier.compiler.pipeline import GraphPass, compile_graph
 from ranvier.errors import RanvierError, error
 from ranvier.graph.core import Graph, Node, Value
 from ranvier.ir.kernel import Kernel
-from ranvier.ir.program import Program, Slot
-from ranvier.isa.record import Instruction
+from ranvier.ir.program import Program
 from ranvier.loc import Loc
+from ranvier.nki.jit import JitKernel
 from ranvier.runtime.state import from_device, full_state, to_device
+from ranvier.sim import compare
+from ranvier.sim.compare import compare_kernel_to_program
 from ranvier.sim.interpreter import Interpreter, run_kernel
-from ranvier.sim.machine import Memory
 from ranvier.target import Target
 
 PASS_TOLERANCE = 1e-6
@@ -59,7 +60,7 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first thing that differs: `what` (a value of a graph or an instruction), where, and one element of it."""
+    """The first thing that differs: `what` (a value of a graph or an instruction), where, one element, and how much."""
 
     stage: str
     what: str
@@ -67,7 +68,7 @@ class Divergence:
     index: tuple[int, ...]
     expected: float
     found: float
-    difference: float
+    extent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,8 @@ class CheckReport:
         d = self.divergence
         if d is not None:
             raise error(
-                "E0606", f"after {d.stage}: {d.what} differs from the reference by {d.difference:.3g} of its largest "
-                f"value; element {list(d.index)} is {d.found:.9g}, the reference {d.expected:.9g}", where=d.loc)
+                "E0606", f"after {d.stage}: {d.what} differs from the reference: element {list(d.index)} is "
+                f"{d.found:.9g}, the reference {d.expected:.9g}; {d.extent}", where=d.loc)
 
 
 @dataclass(frozen=True)
@@ -97,19 +98,29 @@ class _Stages:
     graphs: list[tuple[str, Graph]]
     prologue: Graph | None
     lowered: Kernel
-    placed: Kernel
     program: Program
 
 
 def check_graph(graph: Graph, inputs: Sequence[np.ndarray], params: Mapping[str, np.ndarray], *, target: Target,
-                dtype: str, extra_passes: tuple[tuple[str, GraphPass], ...] = ()) -> CheckReport:
+                dtype: str, reference: Sequence[np.ndarray] | None = None,
+                extra_passes: tuple[tuple[str, GraphPass], ...] = ()) -> CheckReport:
     """Compile `graph` and compare every stage on `inputs` (of the graph's input types) with its reference.
 
-    `extra_passes` are passes of one's own, run and checked after the others. Raises what `compile_graph` raises; a
-    difference is reported, see `CheckReport.raise_if_failed`.
+    `reference` is what the model itself gives: with it the import is checked as well. `extra_passes` are passes of
+    one's own, run and checked after the others. Raises what `compile_graph` raises; a difference is reported, see
+    `CheckReport.raise_if_failed`.
     """
-    stages = _compile(graph, target, dtype, extra_passes)
     results: list[StageResult] = []
+    if reference is not None:
+        start = time.perf_counter()
+        state = _only(params, graph)
+        native, exact = graph.evaluate(inputs, state), graph.evaluate(inputs, state, precision="float64")
+        limit = _rounding_limit(_distance(native, exact), _coarsest(graph))
+        results.append(StageResult("import", "the model in its framework", _distance(native, reference), limit,
+                                   time.perf_counter() - start))
+        if not results[-1].passed:
+            return CheckReport(tuple(results), _in_outputs("import", graph, native, reference))
+    stages = _compile(graph, target, dtype, extra_passes)
     before, expected = stages.graphs[0][1], None
     for name, after in stages.graphs:
         start = time.perf_counter()
@@ -148,22 +159,19 @@ def _check_kernel_stages(stages: _Stages, graph: Graph, inputs: Sequence[np.ndar
     results.append(StageResult("schedule", "the kernel, to the last bit", distance, 0.0, time.perf_counter() - start))
     if same:
         return CheckReport(tuple(results), None)
-    found = first_difference(stages.placed, stages.program, target, given, state)
+    found = _from_sim(compare_kernel_to_program(stages.lowered, stages.program, target, given, state))
     return CheckReport(tuple(results), found or _in_outputs("schedule", device, program_raw, raw))
 
 
 def _compile(graph: Graph, target: Target, dtype: str, extra: tuple[tuple[str, GraphPass], ...]) -> _Stages:
     graphs: list[tuple[str, Graph]] = []
-    placed: list[Kernel] = []
 
     def observe(name: str, made: object) -> None:
         if isinstance(made, Graph) and name != "prologue":
             graphs.append((name, made))
-        elif isinstance(made, Placed):
-            placed.append(made.kernel)
 
     compiled = compile_graph(graph, target=target, dtype=dtype, observe=observe, extra_passes=extra)
-    return _Stages(graphs, compiled.prologue, compiled.kernel, placed[-1], compiled.program)
+    return _Stages(graphs, compiled.prologue, compiled.kernel, compiled.program)
 
 
 def _state(params: Mapping[str, np.ndarray], prologue: Graph | None, graph: Graph) -> dict[str, np.ndarray]:
@@ -176,6 +184,11 @@ def _state(params: Mapping[str, np.ndarray], prologue: Graph | None, graph: Grap
 
 def _only(state: Mapping[str, np.ndarray], graph: Graph) -> dict[str, np.ndarray]:
     return {p.key: state[p.key] for p in graph.params}
+
+
+def _coarsest(graph: Graph) -> str:
+    """The dtype whose rounding shows in the graph's values."""
+    return "bfloat16" if any(v.dtype is dtypes.bfloat16 for v in graph.values()) else "float32"
 
 
 def _rounding_limit(native: float, dtype: str) -> float:
@@ -206,8 +219,10 @@ def _largest(found: np.ndarray, expected: np.ndarray) -> tuple[float, tuple[int,
 def _differ(stage: str, what: str, loc: Loc | None, found: np.ndarray, expected: np.ndarray) -> Divergence:
     difference, index = _largest(found, expected)
     at = index if found.shape == expected.shape else None
+    extent = f"the difference is {difference:.3g} of the largest value" if at is not None else (
+        f"its shape is {found.shape}, the reference's {expected.shape}")
     return Divergence(stage, what, loc, index, float(expected[at]) if at is not None else float("nan"),
-                      float(found[at]) if at is not None else float("nan"), difference)
+                      float(found[at]) if at is not None else float("nan"), extent)
 
 
 def _in_outputs(stage: str, graph: Graph, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Divergence:
@@ -231,13 +246,13 @@ def _in_graphs(stage: str, before: Graph, after: Graph, inputs: Sequence[np.ndar
     before.evaluate(inputs, _state(params, prologue, before), precision="float64", on_value=remember)
     found: list[Divergence] = []
 
-    def compare(node: Node, arrays: tuple[np.ndarray, ...]) -> None:
+    def examine(node: Node, arrays: tuple[np.ndarray, ...]) -> None:
         for value, array in zip(node.outputs, arrays, strict=True):
             twin = known.get(value, known.get((value.name, value.shape)))
             if not found and twin is not None and _largest(array, twin)[0] > limit:
                 found.append(_differ(stage, f"value %{value.name} of {node.op.mnemonic}", node.loc, array, twin))
 
-    after.evaluate(inputs, _state(params, prologue, after), precision="float64", on_value=compare)
+    after.evaluate(inputs, _state(params, prologue, after), precision="float64", on_value=examine)
     return found[0] if found else None
 
 
@@ -292,51 +307,12 @@ def _as_device(array: np.ndarray, dtype: dtypes.DType, shape: tuple[int, ...]) -
     return array.reshape(shape)
 
 
-def first_difference(kernel: Kernel, program: Program, target: Target, inputs: Sequence[np.ndarray],
-                     state: Mapping[str, np.ndarray]) -> Divergence | None:
-    """The first instruction, in kernel order, that writes other bits in `program` than in `kernel`; None if none does.
-
-    `kernel` is what `program` was scheduled from: the order of a slot is its instruction's place in the body.
-    """
-    sums: list[int] = []
-    run_kernel(kernel, target, inputs, state, observe=lambda i, inst, memory: sums.append(_written_sum(inst, memory)))
-    differing: list[int] = []
-
-    def compare(slot: Slot, memory: Memory) -> None:
-        if _written_sum(slot.instruction, memory) != sums[slot.order]:
-            differing.append(slot.order)
-
-    Interpreter(program, target).run(inputs, state, observe=compare)
-    return _at_instruction(kernel, program, target, inputs, state, min(differing)) if differing else None
-
-
-def _at_instruction(kernel: Kernel, program: Program, target: Target, inputs: Sequence[np.ndarray],
-                    state: Mapping[str, np.ndarray], order: int) -> Divergence:
-    """The difference at one instruction, from a second run of both."""
-    inst = kernel.body[order]
-    arrays: dict[str, list[np.ndarray]] = {"kernel": [], "program": []}
-
-    def keep(which: str, memory: Memory) -> None:
-        arrays[which] = [memory.view(ap).copy() for ap in inst.writes() if ap.index is None]
-
-    run_kernel(
-        kernel, target, inputs, state, observe=lambda i, _, memory: keep("kernel", memory) if i == order else None)
-    Interpreter(program, target).run(
-        inputs, state, observe=lambda slot, memory: keep("program", memory) if slot.order == order else None)
-    name = f"{inst.MNEMONIC} (number {order} of the kernel)"
-    for found, expected in zip(arrays["program"], arrays["kernel"], strict=True):
-        if found.tobytes() != expected.tobytes():
-            return _differ("schedule", name, inst.loc, found, expected)
-    return Divergence("schedule", name, inst.loc, (), float("nan"), float("nan"), float("inf"))
-
-
-def _written_sum(inst: Instruction, memory: Memory) -> int:
-    """A checksum of what `inst` wrote; for indirect writes of the whole buffer."""
-    total = 0
-    for ap in inst.writes():
-        array = memory.view(ap) if ap.index is None else memory.view(ap.buffer.all)
-        total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, total)
-    return total
+def _from_sim(found: compare.Divergence | None) -> Divergence | None:
+    if found is None:
+        return None
+    what = f"{found.instruction.MNEMONIC} (number {found.order} of the kernel) writing {found.tensor}"
+    extent = f"{found.differing} of {found.total} elements differ"
+    return Divergence("schedule", what, found.loc, found.index, found.expected, found.actual, extent)
 
 
 def check_kernel(kernel: Any, *arrays: Any, target: str | Target | None = None) -> CheckReport:
@@ -344,17 +320,10 @@ def check_kernel(kernel: Any, *arrays: Any, target: str | Target | None = None) 
 
     Raises whatever the kernel breaks, at its own line.
     """
-    from ranvier import config
-    from ranvier import target as targets
-    from ranvier.compiler.kernel.pipeline import lower_kernel
-    from ranvier.nki.jit import JitKernel
-
     made = kernel if isinstance(kernel, JitKernel) else JitKernel(kernel)
     chosen = targets.get(target or made.target or config.get("target"))
     recorded = made.record(*arrays, target=chosen)
-    placed: list[Kernel] = []
-    program = lower_kernel(
-        recorded, chosen, observe=lambda name, it: placed.append(it.kernel) if isinstance(it, Placed) else None)
+    program = lower_kernel(recorded, chosen)
     inputs = [np.asarray(a).reshape(recorded.by_name[n].shape) for n, a in zip(recorded.inputs, arrays, strict=False)]
     start = time.perf_counter()
     expected = run_kernel(recorded, chosen, inputs)
@@ -362,4 +331,6 @@ def check_kernel(kernel: Any, *arrays: Any, target: str | Target | None = None) 
     same = all(a.tobytes() == b.tobytes() for a, b in zip(found, expected, strict=True))
     stage = StageResult("schedule", "the kernel, to the last bit", 0.0 if same else _distance(found, expected), 0.0,
                         time.perf_counter() - start)
-    return CheckReport((stage,), None if same else first_difference(placed[-1], program, chosen, inputs, {}))
+    if same:
+        return CheckReport((stage,), None)
+    return CheckReport((stage,), _from_sim(compare_kernel_to_program(recorded, program, chosen, inputs)))

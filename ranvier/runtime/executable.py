@@ -19,6 +19,7 @@ from ranvier.ir.program import Program
 from ranvier.runtime.artifact import Artifact, load_artifact
 from ranvier.runtime.calling import ArrayCalling, Calling
 from ranvier.runtime.state import from_device, full_state, to_device, weight_array
+from ranvier.sim.compare import as_kernel
 from ranvier.sim.interpreter import Interpreter
 from ranvier.target import Target
 
@@ -80,12 +81,7 @@ class Executable:
 
         Of a program from a file or the cache: the scheduled ones in the order they had before, spills included.
         """
-        if self.lowered is not None:
-            return self.lowered
-        slots = sorted((slot for _, slot in self.program.slots()), key=lambda slot: slot.order)
-        p = self.program
-        body = tuple(slot.instruction for slot in slots)
-        return Kernel(p.name, p.target, p.buffers, p.inputs, p.outputs, body, p.params, p.constants)
+        return self.lowered if self.lowered is not None else as_kernel(self.program)
 
     @cached_property
     def weights(self) -> dict[str, np.ndarray]:

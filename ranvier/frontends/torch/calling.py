@@ -33,6 +33,12 @@ class TorchCalling:
         """What the model returns, with tensors that share the memory of `outputs`."""
         return self.signature.unflatten([to_torch(array) for array in outputs])
 
+    def arrays_of(self, result: Any) -> list[np.ndarray]:
+        """The graph's outputs, in order, in what the model itself returned."""
+        leaves = pytree.tree_leaves(result)
+        found = {slot.index: leaf for slot, leaf in zip(self.signature.outputs, leaves, strict=True)}
+        return [to_numpy(found[i]) for i in range(len(self.shapes))]
+
     def describe(self) -> dict[str, Any]:
         """The description that works without torch, and below "torch" the one that `restore` takes.
 
