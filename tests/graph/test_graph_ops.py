@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from graph_samples import FLOATS, SAMPLERS, one_op_graph, sample
+from helpers.graph_samples import FLOATS, SAMPLERS, one_op_graph, sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

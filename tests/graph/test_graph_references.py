@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from graph_samples import one_op_graph
+from helpers.graph_samples import one_op_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

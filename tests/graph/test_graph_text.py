@@ -1,7 +1,7 @@
 """Text of graphs: what is printed parses back; what does not parse says where."""
 
 import pytest
-from graph_samples import random_graph
+from helpers.graph_samples import random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

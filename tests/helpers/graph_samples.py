@@ -297,8 +297,8 @@ SAMPLERS: dict[type[Op], Callable[[random.Random], Sample]] = {
 }
 
 
-def arrays_for(op: Op, types: Sequence[TensorType], seed: int) -> list[np.ndarray]:
-    """Operands of `types` within the domain of `op`, of moderate size."""
+def arrays_for(op: Op | None, types: Sequence[TensorType], seed: int) -> list[np.ndarray]:
+    """Operands of `types` within the domain of `op` (None: any), of moderate size."""
     rng = np.random.default_rng(seed)
     result = []
     for position, t in enumerate(types):
