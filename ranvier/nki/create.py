@@ -234,26 +234,24 @@ def expand_dims(x, axis) -> NkiTensor:
 def broadcast_to(x, shape, dtype=None) -> NkiTensor:
     """A new tile of `shape`, of the rank of `x`, along whose dimensions of size 1 the values of `x` repeat.
 
-    `x` itself when it has that shape and dtype. The partition dimension cannot grow (E0104): that would move data
-    between partitions.
+    `x` itself when it has that shape and dtype. One partition gets to the others by nc_stream_shuffle, 32 at a time.
     """
     shape, to = tuple(shape), as_dtype(dtype or tensor_argument("x", x).dtype)
     if shape == x.shape and to is x.dtype:
         return x
     if len(shape) != x.ndim or any(have not in (want, 1) for have, want in zip(x.shape, shape, strict=False)):
         raise fail("E0203", f"x of shape {x.shape} cannot be broadcast to {shape}", argument="shape")
-    if x.shape[0] != shape[0]:
-        raise fail(
-            "E0104",
-            f"broadcast from {x.shape[0]} to {shape[0]} partitions",
-            argument="shape",
-            fix="multiply by a vector of ones with nisa.nc_matmul, or load the tile with a broadcast HBM view",
-        )
     for dim in range(1, x.ndim):
         if x.shape[dim] != shape[dim]:
             x = x.broadcast(dim, shape[dim])
     tile = new(shape, to)
-    nisa.tensor_copy(dst=tile, src=x)
+    if x.shape[0] == shape[0]:
+        nisa.tensor_copy(dst=tile, src=x)
+        return tile
+    row = x if x.dtype is to else copy(x, dtype=to)
+    group = int(current().target.limits.partition_quadrant.value)
+    for start in range(0, shape[0], group):
+        nisa.nc_stream_shuffle(dst=tile[start : min(start + group, shape[0])], src=row, shuffle_mask=(0,) * group)
     return tile
 
 

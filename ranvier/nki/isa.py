@@ -138,7 +138,9 @@ def _flag(value: Any) -> bool:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples, all the way down: instructions do not change after they are made."""
+    """Lists as tuples and tensors as access patterns, all the way down: instructions do not change once made."""
+    if type(value) is NkiTensor:
+        return value.access
     return tuple(_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 

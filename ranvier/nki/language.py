@@ -15,6 +15,7 @@ from ranvier.dtypes import (
     bfloat16, bool_, float8_e4m3, float8_e4m3fn, float8_e5m2, float16, float32, int8, int16, int32, uint8, uint16,
     uint32,
 )  # fmt: skip
+from ranvier.isa.act import ACT
 from ranvier.isa.alu import ALU
 from ranvier.nki.control import (
     affine_range, device_print, no_reorder, num_programs, program_id, program_ndim, sequential_range, static_range,
@@ -47,7 +48,8 @@ __all__ = [
     "int8", "int16", "int32", "invert", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "left_shift", "less",
     "less_equal", "load", "load_transpose2d", "log", "logical_and", "logical_not", "logical_or", "logical_xor",
     "matmul", "max", "maximum", "mean", "min", "minimum", "mish", "multiply", "ndarray", "negative", "no_reorder",
-    "not_equal", "num_programs", "ones", "power", "private_hbm", "prod", "program_id", "program_ndim", "psum", "rand",
+    "not_equal", "num_programs", "ones", "power", "prelu", "private_hbm", "prod", "program_id", "program_ndim", "psum",
+    "rand",
     "random_seed", "range", "reciprocal", "relu", "right_shift", "rms_norm", "rsqrt", "sbuf", "sequential_range",
     "shared_constant", "shared_hbm", "shared_identity_matrix", "sigmoid", "sign", "silu", "silu_dx", "sin", "softmax",
     "softplus", "sqrt", "square", "static_range", "store", "subtract", "sum", "tan", "tanh", "tile_size", "transpose",
@@ -60,6 +62,9 @@ range = builtins.range
 bypass = ALU["bypass"]
 """The operation that passes its first operand through."""
 
+prelu = ACT["prelu"]
+"""The activation function x for x > 0, slope * x below; the slope is the relu_param of nki.isa.activate2."""
+
 _LOOPS = "use a loop with bounds that are known while the kernel is made; it is unrolled"
 _REMAINDER = "no engine has an instruction for it; subtract multiply(floor(multiply(x, reciprocal(y))), y)"
 _MX = "MX formats are not available; use bfloat16 or float8 tiles"
@@ -71,7 +76,6 @@ NOT_AVAILABLE = MappingProxyType({
     "while_loop": _LOOPS,
     "dynamic_range": _LOOPS,
     "average": "reduce with nl.add and scale the result",
-    "prelu": "add slope * nl.minimum(x, 0) to nl.maximum(x, 0)",
     "tfloat32": "use float32 or bfloat16",
     "float8_e8m0fnu": _MX,
     "float8_e5m2_x4": _MX,

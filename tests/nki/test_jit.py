@@ -13,12 +13,13 @@ import torch
 
 import ranvier.nki.language as nl
 from ranvier import config, nki, target
+from ranvier.compiler.kernel.pipeline import lower_kernel
 from ranvier.errors import RanvierError, UndefinedBehavior, Unsupported, UserError
 from ranvier.ir.kernel import verify_kernel
 from ranvier.isa.access import BufferKind
 from ranvier.nki.builder import RecordingBuilder
 from ranvier.nki.context import current
-from ranvier.sim.interpreter import run_kernel
+from ranvier.sim.interpreter import run_kernel, run_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RNG = np.random.default_rng(3)
@@ -52,7 +53,7 @@ def test_examples(name, capsys):
 
 @pytest.mark.parametrize("chip", ["trn1", "inf2", "trn2", "trn3"])
 @pytest.mark.parametrize("name", ["vector_add", "rms_norm", "matmul_tiled"])
-def test_recorded_kernel_in_program_order_equals_eager_run(name, chip):
+def test_recorded_and_scheduled_kernels_equal_the_eager_run(name, chip):
     bf16 = ml_dtypes.bfloat16
     arguments = {
         "vector_add": (normal(200, 700), normal(200, 700)),
@@ -66,6 +67,10 @@ def test_recorded_kernel_in_program_order_equals_eager_run(name, chip):
     eager = nki.simulate(kernel, target=chip)(*arguments)
     (replayed,) = run_kernel(recorded, target.get(chip), list(arguments))
     assert replayed.dtype == eager.dtype and np.array_equal(replayed, eager)
+    program = lower_kernel(recorded, target.get(chip))
+    for seed in range(3):
+        (scheduled,) = run_program(program, target.get(chip), list(arguments), seed=seed, dma="late").values()
+        assert np.array_equal(scheduled, eager)
 
 
 def test_numpy_in_and_out():

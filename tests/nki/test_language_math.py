@@ -9,6 +9,7 @@ from scipy import special
 
 from ranvier import nki
 from ranvier.errors import NkiValidationError, RanvierError
+from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 
 RNG = np.random.default_rng(7)
@@ -223,6 +224,61 @@ def test_matmul_and_transpose(dtype):
     close(run(lambda a, b: nl.matmul(a, b, transpose_x=True), x.T.copy(), y), want, factor=8)
     assert np.array_equal(run(nl.transpose, x), x.T)
     assert run(lambda a: nl.transpose(a, dtype=nl.float32), x).dtype == np.float32
+
+
+BROADCASTS = {
+    (1, 40): (128, 40), (1, 41): (70, 41), (1, 1): (33, 5), (64, 1): (64, 9), (8, 1, 6): (8, 4, 6), (2, 3): (2, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("have, want", BROADCASTS.items())
+def test_broadcast_to(have, want):
+    x = sample(-4, 4, shape=have)
+    assert np.array_equal(run(lambda a: nl.broadcast_to(a, want), x), np.broadcast_to(x, want))
+    narrow = run(lambda a: nl.broadcast_to(a, want, dtype=nl.bfloat16), x)
+    assert np.array_equal(narrow, np.broadcast_to(x, want).astype(ml_dtypes.bfloat16))
+
+
+def test_broadcast_to_what_does_not_fit():
+    for shape in ((96, 161), (97, 160), (96, 160, 1)):
+        with pytest.raises(NkiValidationError, match="cannot be broadcast") as caught:
+            run(lambda a, shape=shape: nl.broadcast_to(a, shape), sample(-4, 4))
+        assert caught.value.code == "E0203"
+
+
+def test_expand_dims_and_predicates():
+    x = sample(-4, 4)
+    assert run(lambda a: nl.copy(nl.expand_dims(a, 1)), x).shape == (SHAPE[0], 1, SHAPE[1])
+    assert nl.is_hbm(nl.hbm) and nl.is_hbm(nl.shared_hbm) and not nl.is_hbm(nl.sbuf)
+    assert nl.is_sbuf(nl.sbuf) and nl.is_psum(nl.psum) and nl.is_on_chip(nl.psum) and not nl.is_on_chip(nl.hbm)
+
+
+def test_load_transposed():
+    x = sample(-4, 4, "bfloat16", (30, 50))
+
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray((50, 30), a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load_transpose2d(a))
+        return out
+
+    assert np.array_equal(kernel(x), x.T)
+
+
+def test_creation():
+    def made(a):
+        corner = a[0:4, 0:6]
+        blank = nl.empty_like(corner, dtype=nl.int8)
+        assert blank.shape == (4, 6) and blank.dtype is nl.int8 and blank.buffer is nl.sbuf
+        out = nl.ndarray((4, 4, 6), nl.float32)
+        tiles = (nl.zeros((4, 6), nl.float32), nl.ones((4, 6), nl.float32), nl.full((4, 6), 2.5, nl.float32),
+                 nl.zeros_like(corner))  # fmt: skip
+        for i, tile in enumerate(tiles):
+            nisa.tensor_copy(out[:, i], tile)
+        return out
+
+    want = np.broadcast_to(np.array([0, 1, 2.5, 0], np.float32)[None, :, None], (4, 4, 6))
+    assert np.array_equal(run(made, sample(-4, 4)), want)
 
 
 def test_gather_flattened():
