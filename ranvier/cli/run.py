@@ -25,7 +25,7 @@ def run(
 
     from ranvier.runtime.calling import ArrayCalling, checked_array
     from ranvier.runtime.executable import load
-    from ranvier.runtime.files import replaced_file
+    from ranvier.files import replaced_file
 
     exe = load(program)
     assert isinstance(exe.calling, ArrayCalling)

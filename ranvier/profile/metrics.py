@@ -157,7 +157,7 @@ class Profile:
 
 
 def _write(path: str | os.PathLike[str], text: str) -> None:
-    from ranvier.runtime.files import replaced_file
+    from ranvier.files import replaced_file
 
     with replaced_file(path) as file:
         file.write(text.encode())

@@ -35,7 +35,7 @@ from ranvier.graph.core import Graph
 from ranvier.graph.text import parse_graph
 from ranvier.ir.program import Program
 from ranvier.runtime.encode import decode, encode
-from ranvier.runtime.files import replaced_file
+from ranvier.files import replaced_file
 from ranvier.target import Target, from_json
 
 MAGIC = b"\x89RVX\r\n\x1a\n"
