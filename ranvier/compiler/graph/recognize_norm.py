@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ranvier.graph.composite import Gelu, LayerNorm, LogSoftmax, RmsNorm, Silu, Softmax
+from ranvier.graph.attention import Attention
+from ranvier.graph.composite import Gelu, LayerNorm, LogSoftmax, RmsNorm, Rope, Silu, Softmax
 from ranvier.graph.core import Node, Value
 from ranvier.graph.elementwise import Binary, Cast, Unary
 from ranvier.graph.reduce import Reduce
@@ -141,11 +142,14 @@ def recognize_log_of_softmax(b: GraphScope, node: Node):
     return b.emit(LogSoftmax(found[0].axis), *found[1]) if found and node.op.kind == "log" else None  # type: ignore[attr-defined]
 
 
+_COMPUTE_IN_FLOAT32 = (Softmax, LogSoftmax, RmsNorm, LayerNorm, Gelu, Silu, Rope, Attention)
+
+
 @rule(Cast)
 def compute_inside(b: GraphScope, node: Node):
     """A composite between casts to float32 and back: composites compute in float32 themselves."""
     made = b.made.get(node.inputs[0])
-    if made is None or not isinstance(made.op, Softmax | LogSoftmax | RmsNorm | LayerNorm | Gelu | Silu):
+    if made is None or not isinstance(made.op, _COMPUTE_IN_FLOAT32):
         return None
     narrow = node.output.dtype
     if not narrow.is_float or narrow.itemsize >= made.output.dtype.itemsize or made.output.dtype.name != "float32":
@@ -153,9 +157,9 @@ def compute_inside(b: GraphScope, node: Node):
     operands = []
     for value in made.inputs:
         found = b.made_by(value, Cast)
-        if not found or found[1][0].dtype is not narrow:
+        if value.dtype.is_float and (not found or found[1][0].dtype is not narrow):
             return None
-        operands.append(found[1][0])
+        operands.append(found[1][0] if found and value.dtype.is_float else value)
     return b.emit(made.op, *operands)
 
 
