@@ -167,19 +167,18 @@ class Builder(ABC):
 
     def _accumulating(self, inst: NcMatmul) -> NcMatmul:
         """`inst` with `accumulate` decided: what no matmul has written since the tile was made is overwritten."""
-        if inst.accumulate is None:
-            before = self._matmuls.state(inst.dst)
-            if before is None:
-                raise error(
-                    "E0104",
-                    "nc_matmul: earlier matmuls have written a part of dst only, so it would both add and overwrite",
-                    where=inst.loc,
-                    argument="dst",
-                    fix="give accumulate, or split the matmul where the written part ends",
-                )  # fmt: skip
-            inst = dataclasses.replace(inst, accumulate=before)
-        self._matmuls.add(inst.dst)
-        return inst
+        before = self._matmuls.add(inst.dst)
+        if inst.accumulate is not None:
+            return inst
+        if before is None:
+            raise error(
+                "E0104",
+                "nc_matmul: earlier matmuls have written a part of dst only, so it would both add and overwrite",
+                where=inst.loc,
+                argument="dst",
+                fix="give accumulate, or split the matmul where the written part ends",
+            )
+        return dataclasses.replace(inst, accumulate=before)
 
     def _check_mutable(self, inst: Instruction) -> None:
         for spec, ap in inst.operands("dst"):

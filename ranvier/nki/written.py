@@ -13,14 +13,19 @@ class Written:
     def __init__(self) -> None:
         self._regions: dict[str, dict[tuple, AccessPattern]] = {}
 
-    def state(self, ap: AccessPattern) -> bool | None:
-        """True if all of `ap` was written, False if nothing of it was, None if only a part was."""
-        regions = self._regions.get(ap.buffer.name)
-        if not regions:
-            return False
-        if _key(ap) in regions:
+    def add(self, ap: AccessPattern) -> bool | None:
+        """Remember that a matmul writes `ap`. Had matmuls written it before? True: all, False: nothing, None: a part."""
+        regions = self._regions.setdefault(ap.buffer.name, {})
+        key = (ap.offset, ap.partition, ap.pattern, ap.dtype.itemsize)
+        if key in regions:
             return True
-        near = [other for other in regions.values() if other.overlaps(ap)]
+        before = self._overlap(ap, list(regions.values())) if regions else False
+        regions[key] = ap
+        return before
+
+    @staticmethod
+    def _overlap(ap: AccessPattern, regions: list[AccessPattern]) -> bool | None:
+        near = [other for other in regions if other.overlaps(ap)]
         if not near:
             return False
         mask = np.zeros((ap.buffer.partitions, ap.buffer.bytes_per_partition), np.bool_)
@@ -29,17 +34,9 @@ class Written:
         touched = _view(mask, ap)
         return bool(touched.all()) or (None if touched.any() else False)
 
-    def add(self, ap: AccessPattern) -> None:
-        """Remember that a matmul wrote `ap`."""
-        self._regions.setdefault(ap.buffer.name, {})[_key(ap)] = ap
-
     def forget(self, name: str) -> None:
         """Forget what was written to the buffer `name`, which is no more."""
         self._regions.pop(name, None)
-
-
-def _key(ap: AccessPattern) -> tuple:
-    return ap.offset, ap.partition, ap.pattern, ap.dtype.itemsize
 
 
 def _view(mask: np.ndarray, ap: AccessPattern) -> np.ndarray:
