@@ -62,15 +62,25 @@ class Interpreter:
         core = self._bound(params or {})
         core.poison()
         set_inputs(core.memory, self.program, inputs)
-        with np.errstate(all="ignore"):
-            if observe is None:
-                for call in self._calls:
-                    call()
-            else:
+        if observe is None:
+            self.walk()
+        else:
+            with np.errstate(all="ignore"):
                 for slot, call in zip(self._order, self._calls, strict=True):
                     call()
                     observe(slot, core.memory)
         return get_outputs(core.memory, self.program)
+
+    def walk(self) -> None:
+        """Execute the program on memory as it is, after a first `run`; what a run does besides is left out."""
+        with np.errstate(all="ignore"):
+            for call in self._calls:
+                call()
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory of the last run, None before the first."""
+        return self._core.memory if self._core is not None else None
 
     def _bound(self, state: Mapping[str, np.ndarray]) -> CoreMemory:
         """Memory with all instructions bound to it, made anew when the parameters are others than last time."""
