@@ -232,8 +232,10 @@ class NkiTensor:
             position = operator.index(item)
         except TypeError:
             raise self._bad_index(item, dim) from None
+        if isinstance(item, bool):
+            raise self._bad_index(item, dim)
         first = position + count if position < 0 else position
-        if not 0 <= first < count or type(item) is bool:
+        if not 0 <= first < count:
             raise fail("E0201", f"index {item} reaches outside: dimension {dim} of {self.name} has {count} elements")
         return first, None, 1
 

@@ -14,7 +14,7 @@ class Written:
         self._regions: dict[str, dict[tuple, AccessPattern]] = {}
 
     def add(self, ap: AccessPattern) -> bool | None:
-        """Remember that a matmul writes `ap`. Had matmuls written it before? True: all, False: nothing, None: a part."""
+        """Remember that a matmul writes `ap`. Had matmuls written it before? True: all, False: none, None: a part."""
         regions = self._regions.setdefault(ap.buffer.name, {})
         key = (ap.offset, ap.partition, ap.pattern, ap.dtype.itemsize)
         if key in regions:

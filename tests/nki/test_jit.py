@@ -16,6 +16,7 @@ from ranvier import config, nki, target
 from ranvier.compiler.kernel.pipeline import lower_kernel
 from ranvier.errors import RanvierError, UndefinedBehavior, Unsupported, UserError
 from ranvier.ir.kernel import verify_kernel
+from ranvier.ir.text import parse_kernel, print_kernel
 from ranvier.isa.access import BufferKind
 from ranvier.nki.builder import RecordingBuilder
 from ranvier.nki.context import current
@@ -64,6 +65,7 @@ def test_recorded_and_scheduled_kernels_equal_the_eager_run(name, chip):
     recorded = kernel.record(*arguments, target=chip)
     verify_kernel(recorded, target.get(chip))
     assert recorded.name == name and recorded.target == chip
+    assert parse_kernel(print_kernel(recorded)) == recorded
     eager = nki.simulate(kernel, target=chip)(*arguments)
     (replayed,) = run_kernel(recorded, target.get(chip), list(arguments))
     assert replayed.dtype == eager.dtype and np.array_equal(replayed, eager)

@@ -238,6 +238,7 @@ REFUSED = {
     "negative step": (lambda t, h: t[:, 9:1:-1], "E0203", "at least 1"),
     "None": (lambda t, h: t[:, None], "E0203", "None is not an index"),
     "array": (lambda t, h: t[:, np.arange(3)], "E0203", "is not an index"),
+    "bool": (lambda t, h: h[True], "E0203", "True is not an index"),
     "float": (lambda t, h: h[1.0], "E0203", "1.0 is not an index"),
     "tensor": (lambda t, h: h[t], "E0104", "indexed by a tensor"),
     "permute": (lambda t, h: t.permute((1, 0)), "E0203", "partition dimension"),
