@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ranvier.compiler.graph.assign_layouts import assign_layouts
 from ranvier.compiler.graph.convert_precision import convert_precision
+from ranvier.compiler.graph.fold_batch_norm import fold_batch_norm
 from ranvier.compiler.graph.fuse import fuse
 from ranvier.compiler.graph.hoist_parameters import hoist_parameters
 from ranvier.compiler.graph.narrow_integers import narrow_integers
@@ -49,9 +50,10 @@ def graph_passes(dtype: str) -> list[tuple[str, GraphPass]]:
     return [
         ("simplify", simplify),  # what exporters leave behind hides patterns
         ("recognize", recognize),  # whole composites have kernels; their pieces would be lowered one by one
+        ("fold_batch_norm", fold_batch_norm),  # a scale in the weights costs nothing; in float32, as weights are
+        ("rewrite_for_core", rewrite_for_core),  # forms without a kernel; what they make of weights stays float32
         ("convert_precision", lambda g: convert_precision(g, dtype)),  # before lowering chooses dtypes of tiles
         ("narrow_integers", narrow_integers),  # the core has no 64-bit integers
-        ("rewrite_for_core", rewrite_for_core),  # forms that have no kernel become forms that have one
         ("simplify-again", simplify),  # casts and reshapes that the rewrites left
     ]
 

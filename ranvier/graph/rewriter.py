@@ -42,6 +42,7 @@ class GraphScope(GraphBuilder):
             self._by_bytes.setdefault(_bytes_key(constant.array), constant.value)
         self._computed: dict[Value, np.ndarray] = {}
         self._constant: set[Value] = set()
+        self._from_parameters = {p.value for p in graph.params}
         self._known: dict[tuple, Node] = {}
         self._loc: Loc | None = None
         self._uses: dict[Value, int] = {}
@@ -80,6 +81,8 @@ class GraphScope(GraphBuilder):
             self.made.update((v, node) for v in node.outputs)
             if all(map(self.is_constant, node.inputs)):
                 self._constant.update(node.outputs)
+            elif all(v in self._from_parameters or self.is_constant(v) for v in node.inputs):
+                self._from_parameters.update(node.outputs)
         return known
 
     def same_constants(self) -> dict[Value, Value]:
@@ -123,6 +126,10 @@ class GraphScope(GraphBuilder):
     def is_constant(self, value: Value) -> bool:
         """Whether `value` depends on nothing but constants."""
         return value in self._constant or value in self.arrays
+
+    def from_parameters(self, value: Value) -> bool:
+        """Whether `value` depends on parameters and constants alone, and on some parameter."""
+        return value in self._from_parameters
 
     def array(self, value: Value, limit_elements: int) -> np.ndarray | None:
         """The elements of `value` if it is constant and no step towards it is above the limit."""

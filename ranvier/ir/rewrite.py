@@ -7,7 +7,7 @@ emits nodes and answers questions that rules ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ranvier.errors import error
@@ -83,7 +83,7 @@ def sweep(
         inputs = tuple(replaced.get(v, v) for v in node.inputs)
         scope.begin(node)
         results = None
-        current = node if inputs == node.inputs else type(node)(node.op, inputs, node.outputs, node.loc)
+        current = node if inputs == node.inputs else replace(node, inputs=inputs)
         for each in rules.get(type(node.op), ()):
             outcome = each.apply(scope, current)
             if outcome is not None:

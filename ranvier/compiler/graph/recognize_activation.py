@@ -131,18 +131,11 @@ def recognize_linear(b: GraphScope, node: Node):
         return None
     if b.made_by(y, Transpose):
         weight = b.made_by(y, Transpose)[1][0]  # type: ignore[index]
-    elif _from_parameters(b, y):
+    elif b.from_parameters(y):
         weight = b.transpose(y, (1, 0))
     else:
         return None
     return b.emit(Linear(), x, weight)
-
-
-def _from_parameters(b: GraphScope, value: Value) -> bool:
-    node = b.made.get(value)
-    if node is None:
-        return any(p.value is value for p in b.params)
-    return bool(node.inputs) and all(_from_parameters(b, v) for v in node.inputs)
 
 
 @rule(Binary)

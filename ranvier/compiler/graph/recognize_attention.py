@@ -59,7 +59,10 @@ def _is_part(b: GraphScope, value: Value, x: Value, start: int, limit: int) -> b
 
 @rule(MatMul)
 def recognize_attention(b: GraphScope, node: Node):
-    """softmax(q k^T * scale + mask) v, of rank 4 or 3 (heads and batch in one axis)."""
+    """softmax(q k^T * scale + mask) v, of rank 4 or 3 (heads and batch in one axis).
+
+    Where -inf masks every key of a query, attention gives zeros; the written form would give NaN.
+    """
     weights, v = node.inputs
     soft = b.made_by(weights, Softmax)
     rank = v.type.rank
