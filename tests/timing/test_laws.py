@@ -1,5 +1,7 @@
 """Laws of the timing model on random programs and on a model."""
 
+from itertools import pairwise
+
 import pytest
 from helpers.kernels import mlp, random_kernel
 from helpers.programs import Builder
@@ -23,7 +25,9 @@ programs = st.builds(
     lambda seed, target: lower_kernel(random_kernel(seed, target=target), get(target)),
     st.integers(0, 10_000), st.sampled_from(TARGETS),
 )  # fmt: skip
-laws = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @laws
@@ -42,7 +46,7 @@ def test_events_obey_their_constraints(program):
                 signals.setdefault(signal.semaphore, []).append((event.done_ns, signal.amount))
     for track in timeline.engine_tracks:
         mine = [e for e in timeline.events() if e.track == track]
-        assert all(a.end_ns <= b.start_ns + NEAR for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.end_ns <= b.start_ns + NEAR for a, b in pairwise(mine))
         slots = [e.slot for e in mine if e.kind is not Kind.TABLE_LOAD]
         assert slots == sorted(slots) and len(slots) == len(set(slots))
     assert len(done) == len(timeline.slots)
@@ -72,15 +76,16 @@ def test_the_critical_path_covers_the_program(program):
     path = critical_path(timeline)
     assert path[0].start_ns == pytest.approx(0, abs=NEAR)
     assert path[-1].end_ns == pytest.approx(timeline.total_ns)
-    for a, b in zip(path, path[1:], strict=False):
+    for a, b in pairwise(path):
         assert a.end_ns == pytest.approx(b.start_ns)
     assert all(-NEAR <= segment.estimated_ns <= segment.ns + NEAR for segment in path)
 
 
 @laws
 @given(programs, st.sampled_from((
-    ("dma.bytes_per_ns", 2.0), ("dma.descriptor_overhead_ns", 0.5), ("dma.completion_ns", 0.5), ("dma.static.launch_ns", 0.5),
-    ("hbm.stack_bytes_per_ns", 2.0), ("sync.semaphore_hop_ns", 0.1), ("tensor.clock_ghz", 2.0), ("vector.latency_ns", 0.5),
+    ("dma.bytes_per_ns", 2.0), ("dma.descriptor_overhead_ns", 0.5), ("dma.completion_ns", 0.5),
+    ("dma.static.launch_ns", 0.5), ("hbm.stack_bytes_per_ns", 2.0), ("sync.semaphore_hop_ns", 0.1),
+    ("tensor.clock_ghz", 2.0), ("vector.latency_ns", 0.5),
 )))  # fmt: skip
 def test_better_hardware_is_never_slower(program, change):
     """Streams and queues have a fixed order, so time is monotone in each duration, except where two engines compete for

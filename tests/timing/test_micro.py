@@ -1,5 +1,7 @@
 """Exact times of small programs on Trainium2, each from the target's facts by hand, and published times nearby."""
 
+from itertools import pairwise
+
 import pytest
 from helpers.programs import Builder
 
@@ -43,7 +45,7 @@ def matmuls(count, dtype="bfloat16", moving=512):
 def test_stream_of_matmuls(dtype, moving, interval_ns):
     timeline, found = events(matmuls(10, dtype, moving))
     starts = [event.start_ns for event in found]
-    assert [b - a for a, b in zip(starts, starts[1:], strict=False)] == pytest.approx([interval_ns] * 9)
+    assert [b - a for a, b in pairwise(starts)] == pytest.approx([interval_ns] * 9)
     # accumulation happens in PSUM: no matmul waits for the one before; the last result is visible one latency later
     assert timeline.total_ns == pytest.approx(10 * interval_ns + 163.5)
     assert all(event.reason is Reason.ENGINE for event in found[1:])
@@ -185,7 +187,7 @@ def load_program(copies):
 
 def test_small_transfers_are_limited_by_the_trigger():
     timeline, found = load((128, 16), copies=20)
-    gaps = [b.ready_ns - a.ready_ns for a, b in zip(found, found[1:], strict=False)]
+    gaps = [b.ready_ns - a.ready_ns for a, b in pairwise(found)]
     assert gaps == pytest.approx([88] * 19)
     assert timeline.busy_ns["sync"] == pytest.approx(20 * 88)
     _, gpsimd = load((128, 16), copies=3, queue="gpsimd0", engine=Engine.GPSIMD)

@@ -13,7 +13,7 @@ function byId(name) {
 }
 
 function start(data) {
-  const p = data.profile, view = new View(Math.max(...data.events.done, 10));
+  const p = data.profile, view = new View(Math.max(p.latency_ns * 10, 10));
   byId("verdict").textContent = p.verdict;
   drawTiles(byId("tiles"), p);
   drawEngines(byId("engines"), p);
