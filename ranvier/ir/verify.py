@@ -2,7 +2,7 @@
 
 Checked here: every buffer lies within its memory; semaphores and queues are used in the one way that lets waits be
 understood; the engines cannot deadlock; and of any two instructions that touch the same bytes, one of which
-writes, the earlier in kernel order is complete before the later starts.
+writes, one is certain to be complete before the other starts: on one buffer the earlier in kernel order.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from ranvier.errors import error
 from ranvier.ir.conflicts import ConflictMap, footprint
 from ranvier.ir.program import Program, Slot
-from ranvier.isa.access import Buffer, Space
-from ranvier.isa.record import form, verify
+from ranvier.isa.access import AccessPattern, Buffer, Space
+from ranvier.isa.record import Instruction, form, verify
 from ranvier.target.spec import Engine, Target
 
 
@@ -26,7 +28,7 @@ def verify_program(program: Program, target: Target) -> None:
     """
     _check_placements(program, target)
     _check_slots(program, target)
-    _check_order(program, run_abstractly(program))
+    _check_order(program, run_abstractly(program), target)
 
 
 def _check_placements(program: Program, target: Target) -> None:
@@ -208,30 +210,83 @@ def _deadlock(program: Program, at: list[int], values: dict[str, int]) -> Except
     return error("E0404", f"{len(notes)} engines of {program.name} wait forever", where=where, notes=tuple(notes))
 
 
-def _check_order(program: Program, ordering: Ordering) -> None:
-    """Every pair of conflicting accesses, in kernel order, is ordered by the streams and semaphores."""
+def _check_order(program: Program, ordering: Ordering, target: Target) -> None:
+    """Every pair of conflicting accesses is ordered by streams and semaphores; on one buffer as the kernel orders them.
+
+    The slots are walked in one order in which they can run: if every conflict along it is enforced, all runs are alike.
+    Which of two buffers has an address first is the schedule's choice, but a read must find its own buffer's bytes.
+    """
     maps = {space: ConflictMap() for space in Space}
     states: dict[str, int] = {}
     placed = program.placed
-    for order in sorted(ordering.slots):
-        inst = ordering.slots[order].instruction
+    sequence = list(ordering.slots)
+    touched = [frozenset(ap.buffer.name for ap in _accesses(ordering.slots[order])) for order in sequence]
+    owners = _Owners(program, target)
+    for rank, order in enumerate(sequence):
+        slot = ordering.slots[order]
         found: set[int] = set()
-        for ap in inst.reads():
-            if ap.buffer.kind.preset:
-                continue  # nothing writes it
-            place = placed[ap.buffer.name]
-            maps[ap.buffer.space].read(order, footprint(ap, place.partition, place.byte), found)
-        for ap in inst.writes():
-            place = placed[ap.buffer.name]
-            maps[ap.buffer.space].write(order, footprint(ap, place.partition, place.byte), found)
-        for state in inst.states():
+        for reads, accesses in ((True, slot.instruction.reads()), (False, slot.instruction.writes())):
+            for ap in accesses:
+                if ap.buffer.kind.preset:
+                    continue  # nothing writes it
+                place, before = placed[ap.buffer.name], set[int]()
+                conflicts = maps[ap.buffer.space]
+                look = conflicts.read if reads else conflicts.write
+                look(rank, footprint(ap, place.partition, place.byte), before)
+                before.discard(rank)
+                for other in before:
+                    if sequence[other] > order and ap.buffer.name in touched[other]:
+                        raise _race(slot, ordering.slots[sequence[other]])
+                found |= before
+        for state in slot.instruction.states():
             if state in states:
                 found.add(states[state])
-            states[state] = order
-        found.discard(order)
+            states[state] = rank
         for other in found:
-            if not ordering.precedes(other, order):
-                raise _race(ordering.slots[other], ordering.slots[order])
+            if not ordering.precedes(sequence[other], order):
+                raise _race(ordering.slots[sequence[other]], slot)
+        owners.follow(slot.instruction)
+
+
+class _Owners:
+    """Which buffer wrote each byte last, along one order of execution; per quadrant of partitions."""
+
+    def __init__(self, program: Program, target: Target):
+        self.program = program
+        self.number = {b.name: k + 1 for k, b in enumerate(program.buffers)}
+        self.quadrant = int(target.limits.partition_quadrant.value)
+        quadrants = -(-int(target.sbuf.partitions.value) // self.quadrant)
+        sizes = {Space.SBUF: int(target.sbuf.bytes_per_partition.value), Space.PSUM: target.psum.bytes_per_partition}
+        self.bytes = {space: np.zeros((quadrants, size), np.int32) for space, size in sizes.items()}
+
+    def _cells(self, ap: AccessPattern) -> np.ndarray:
+        place = self.program.placed[ap.buffer.name]
+        at = footprint(ap, place.partition, place.byte)
+        quadrants = self.bytes[ap.space][at.first // self.quadrant : -(-at.last // self.quadrant)]
+        if not at.period:
+            return quadrants[:, at.low : at.high]
+        count = (at.high - at.low - at.run) // at.period + 1
+        step, unit = quadrants.strides
+        shape, strides = (quadrants.shape[0], count, at.run), (step, at.period * unit, unit)
+        return np.lib.stride_tricks.as_strided(quadrants[:, at.low :], shape, strides)
+
+    def follow(self, inst: Instruction) -> None:
+        """Check that `inst` reads bytes that were written to the buffers it names, and note what it writes."""
+        for ap in inst.reads():
+            if ap.space.on_chip:
+                cells, own = self._cells(ap), self.number[ap.buffer.name]
+                foreign = cells[(cells != own) & (cells != 0)]
+                if foreign.size:
+                    thief = self.program.buffers[int(foreign[0]) - 1].name
+                    message = f"{thief} has overwritten what {inst.MNEMONIC} reads of {ap.buffer.name}"
+                    raise error("E0901", message, where=inst.loc)
+        for ap in inst.writes():
+            if ap.space.on_chip:
+                self._cells(ap)[...] = self.number[ap.buffer.name]
+
+
+def _accesses(slot: Slot) -> list[AccessPattern]:
+    return [*slot.instruction.reads(), *slot.instruction.writes()]
 
 
 def _race(first: Slot, second: Slot) -> Exception:
