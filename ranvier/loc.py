@@ -107,7 +107,7 @@ def _resolve(code: CodeType, lasti: int, lineno: int, scope: str) -> Loc:
 
 
 _SCOPE: contextvars.ContextVar[str] = contextvars.ContextVar("ranvier_scope", default="")
-_FIXED: contextvars.ContextVar[Loc | None] = contextvars.ContextVar("ranvier_loc", default=None)
+_FIXED: contextvars.ContextVar[tuple[Loc | None] | None] = contextvars.ContextVar("ranvier_loc", default=None)
 
 
 @contextlib.contextmanager
@@ -122,8 +122,11 @@ def scope(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pinned(loc: Loc | None) -> Iterator[None]:
-    """Places captured inside are `loc`: what a compiler pass emits belongs to the line it was emitted for."""
-    token = _FIXED.set(loc)
+    """Places captured inside are `loc`: what a compiler pass emits belongs to the line it was emitted for.
+
+    With None they are none: such things belong to no line, least of all to the one that called the compiler.
+    """
+    token = _FIXED.set((loc,))
     try:
         yield
     finally:
@@ -138,7 +141,7 @@ def capture(depth: int = 1) -> Loc | None:
     """The place in the nearest calling frame that is not this package's own code; the pinned place if there is one."""
     fixed = _FIXED.get()
     if fixed is not None:
-        return fixed
+        return fixed[0]
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back

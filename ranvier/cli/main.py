@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 a failed check or an error of this package, 2 wrong usa
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -87,6 +88,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. Errors of this package are printed without Python's traceback."""
     from ranvier.errors import RanvierError
 
+    # The simulator multiplies many small matrices, where the threads of numpy's BLAS cost more than they give.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         app()(args=arguments, prog_name="ranvier")
     except RanvierError as failure:

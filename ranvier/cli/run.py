@@ -23,9 +23,9 @@ def run(
 
     import numpy as np
 
+    from ranvier.files import replaced_file
     from ranvier.runtime.calling import ArrayCalling, checked_array
     from ranvier.runtime.executable import load
-    from ranvier.files import replaced_file
 
     exe = load(program)
     assert isinstance(exe.calling, ArrayCalling)

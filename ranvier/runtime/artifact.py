@@ -31,11 +31,11 @@ import numpy as np
 from ranvier import dtypes
 from ranvier.dtypes import DType
 from ranvier.errors import RanvierError, error
+from ranvier.files import replaced_file
 from ranvier.graph.core import Graph
 from ranvier.graph.text import parse_graph
 from ranvier.ir.program import Program
 from ranvier.runtime.encode import decode, encode
-from ranvier.files import replaced_file
 from ranvier.target import Target, from_json
 
 MAGIC = b"\x89RVX\r\n\x1a\n"

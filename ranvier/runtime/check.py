@@ -73,14 +73,14 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of a check: `divergence` is None if every stage passed. Stages after a failed one are not compared."""
+    """The result of a check: with `divergence` if a stage failed. Stages after a failed one are not compared."""
 
     stages: tuple[StageResult, ...]
     divergence: Divergence | None
 
     @property
     def passed(self) -> bool:
-        return self.divergence is None
+        return all(stage.passed for stage in self.stages)
 
     def raise_if_failed(self) -> None:
         """Raise E0606 that names stage, value or instruction, source line and element."""
@@ -333,4 +333,6 @@ def check_kernel(kernel: Any, *arrays: Any, target: str | Target | None = None) 
                         time.perf_counter() - start)
     if same:
         return CheckReport((stage,), None)
-    return CheckReport((stage,), _from_sim(compare_kernel_to_program(recorded, program, chosen, inputs)))
+    where = _from_sim(compare_kernel_to_program(recorded, program, chosen, inputs))
+    worst = max(range(len(found)), key=lambda i: _largest(found[i], expected[i])[0])
+    return CheckReport((stage,), where or _differ("schedule", f"output {worst}", None, found[worst], expected[worst]))

@@ -47,7 +47,8 @@ HANDLERS: dict[type[Op], Callable[[Lowering, Group], None]] = {
 def lower(graph: Graph, groups: tuple[Group, ...], layouts: dict[Value, Layout], target: Target) -> Kernel:
     """The kernel of a graph. Raises E0604 for an operation that has no lowering in this form."""
     builder = RecordingBuilder(target, graph.name)
-    with builder:
+    producers = graph.producers()
+    with builder, locations.pinned(None):
         ctx = Lowering(graph, layouts, builder, target)
         for i, value in enumerate(graph.inputs):
             tensor = builder.input(value.name or f"input{i}", value.shape or (1,), device_dtype(value.dtype))
@@ -56,8 +57,9 @@ def lower(graph: Graph, groups: tuple[Group, ...], layouts: dict[Value, Layout],
             with locations.pinned(group.last.loc or group.nodes[0].loc):
                 _lower_group(ctx, group)
         for i, value in enumerate(graph.outputs):
-            tensor = builder.output(f"output{i}", value.shape or (1,), device_dtype(value.dtype))
-            _write_output(ctx, value, _shaped(HbmView.whole(tensor.access.buffer), value.shape))
+            with locations.pinned(producers[value].loc if value in producers else None):
+                tensor = builder.output(f"output{i}", value.shape or (1,), device_dtype(value.dtype))
+                _write_output(ctx, value, _shaped(HbmView.whole(tensor.access.buffer), value.shape))
     return builder.finish()
 
 
