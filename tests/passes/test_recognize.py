@@ -220,6 +220,20 @@ def test_a_finite_mask_value_that_matters_is_left_alone():
     assert not any(isinstance(n.op, Attention) for n in result.nodes)
 
 
+@pytest.mark.parametrize("change", [None, (0, 3), (3, 0)])
+def test_only_the_causal_mask_is_causal(change):
+    keep = np.tri(5, dtype=bool)
+    if change:
+        keep[change] ^= True
+    b = GraphBuilder("g")
+    q = b.input(TensorType((1, 2, 5, 8), F32), "q")
+    graph = b.build([b.attention(q, q, q, b.constant(keep), scale=0.25)])
+    result = recognize(graph)
+    assert result.nodes[0].op == Attention(0.25, change is None, change is not None)
+    (array,) = arrays_for(None, graph.input_types, 0)
+    np.testing.assert_array_equal(result.evaluate([array])[0], graph.evaluate([array])[0])
+
+
 def test_linear_layers():
     check("""
         input %x: float32[2,3,8]

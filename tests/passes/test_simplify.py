@@ -1,14 +1,17 @@
 """simplify: each rule in text, and as a law on random graphs."""
 
+import random
+
 import numpy as np
 import pytest
 from helpers.graph_samples import arrays_for, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ranvier import dtypes
 from ranvier.compiler.graph.simplify import RULES, simplify
 from ranvier.errors import RanvierError
-from ranvier.graph import Binary, GraphBuilder, TensorType, Transpose, parse_graph, print_graph, verify
+from ranvier.graph import Binary, GraphBuilder, Reverse, TensorType, Transpose, parse_graph, print_graph, verify
 from ranvier.graph.rewriter import rewrite_graph
 from ranvier.ir.rewrite import rule
 
@@ -69,6 +72,17 @@ CASES = {
         %0: float32[] = full() {shape=(), value=1.0, dtype=float32}
         %1: float32[2,3] = sub(%0, %x)
         return %x, %1"""),
+    "booleans that decide": ("""
+        %yes: bool[] = full() {shape=(), value=True, dtype=bool}
+        %no: bool[] = full() {shape=(), value=False, dtype=bool}
+        %0: bool[2,3] = logical_and(%b, %yes)
+        %1: bool[2,3] = logical_or(%0, %no)
+        %2: bool[2,3] = logical_or(%b, %yes)
+        %3: bool[2,3] = logical_and(%no, %b)
+        return %1, %2, %3""", """
+        %0: bool[2,3] = full() {shape=(2, 3), value=True, dtype=bool}
+        %1: bool[2,3] = full() {shape=(2, 3), value=False, dtype=bool}
+        return %b, %0, %1"""),
     "simplify_power": ("""
         %two: float32[] = full() {shape=(), value=2.0, dtype=float32}
         %half: float32[] = full() {shape=(), value=-0.5, dtype=float32}
@@ -258,6 +272,45 @@ def test_meaning_stays(seed):
         assert a.dtype == b.dtype
         rounding = 1e-5 if a.dtype.itemsize >= 4 else 2.0**-7
         np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=rounding, atol=1e-5)
+
+
+def moved(b: GraphBuilder, x, r: random.Random):
+    """`x` after one random movement."""
+    rank = x.type.rank
+    kind = r.choice(("transpose", "slice", "reshape", "reverse", "concat", "broadcast", "unary"))
+    if kind == "transpose":
+        return b.transpose(x, r.sample(range(rank), rank))
+    if kind == "slice":
+        starts = [r.randint(0, max(0, n - 1)) for n in x.shape]
+        limits = [r.randint(s, n) for s, n in zip(starts, x.shape, strict=True)]
+        return b.slice(x, starts, limits, [r.randint(1, 3) for _ in starts])
+    if kind == "reshape":
+        shape = [n for n in x.shape if n != 1]
+        r.shuffle(shape)
+        return b.reshape(x, shape + [1] * r.randint(0, 1))
+    if kind == "broadcast":
+        return b.broadcast(x, (r.randint(1, 2), *x.shape)) if rank < 5 else x
+    if kind == "unary" or not rank:
+        return b.neg(x)
+    axis = r.randrange(rank)
+    if kind == "reverse":
+        return b.emit(Reverse((axis,)), x)
+    cut = r.randint(0, x.shape[axis])
+    parts = [b.slice_axis(x, axis, 0, cut), b.slice_axis(x, axis, cut, x.shape[axis]), x]
+    return b.concat(r.sample(parts, r.randint(1, 3)), axis)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_chains_of_movements_stay_exact(seed):
+    r, b = random.Random(seed), GraphBuilder("g")
+    x = y = b.input(TensorType((4, 6, 5), dtypes.int32), "x")
+    for _ in range(r.randint(2, 7)):
+        y = moved(b, y, r)
+    graph = b.build([y])
+    result = verify(simplify(graph), "simplify")
+    array = np.arange(x.type.elements, dtype=np.int32).reshape(x.shape)
+    np.testing.assert_array_equal(result.evaluate([array])[0], graph.evaluate([array])[0])
 
 
 def test_locations_go_along():
