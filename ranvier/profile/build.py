@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections import defaultdict
 
 from ranvier.ir.program import Program
@@ -14,19 +15,22 @@ from ranvier.sim.timing import simulate
 from ranvier.sim.trace import Kind, Reason, Timeline
 from ranvier.target.spec import Target
 
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _REASONS = {
-    Reason.SEMAPHORE: "semaphore", Reason.DEPENDENCY: "dependency", Reason.PORT: "memory port", Reason.LAUNCH: "launch",
-    Reason.DMA_ENGINE: "DMA engines busy", Reason.HBM: "HBM bandwidth",
+    Reason.SEMAPHORE: "semaphore", Reason.DEPENDENCY: "dependency", Reason.PORT: "memory port",
 }  # fmt: skip
 
 
-def profile_program(program: Program, target: Target, *, flops: int | None = None, name: str | None = None) -> Profile:
+def profile_program(
+    program: Program, target: Target, *, flops: int | None = None, name: str | None = None, throttle: bool = False
+) -> Profile:
     """The profile of `program` on `target`.
 
     `flops` is the work the model asks for, which MFU is measured by (default: that of the program's matmuls, which may
-    do more); `name` is what the profile is called. Raises E0404 for a program that never ends.
+    do more); `name` is what the profile is called; `throttle` as for `simulate`. Raises E0404 for a program that never
+    ends.
     """
-    timeline = simulate(program, target)
+    timeline = simulate(program, target, throttle=throttle)
     path = critical_path(timeline)
     work = bounds.work_of(program)
     latency = timeline.total_ns
@@ -58,7 +62,9 @@ def profile_program(program: Program, target: Target, *, flops: int | None = Non
         estimated_share=sum(s.estimated_ns for s in path) / latency if latency else 0.0,
         engines=_engines(timeline),
         stalls=_stalls(timeline),
-        layers=_layers(timeline, critical),
+        transfer_wait_ns=_transfer_wait_ns(timeline),
+        layers=(layers := _layers(timeline, critical)),
+        parts=_parts(layers),
         hot=_hot(timeline, critical),
         critical_shares=shares,
         verdict=_verdict(shares),
@@ -93,7 +99,7 @@ def _stalls(timeline: Timeline) -> tuple[Stall, ...]:
     found: dict[tuple[str, str, str], list] = defaultdict(lambda: [0.0, 0])
     for i in range(len(timeline)):
         waited = c.start_ns[i] - c.ready_ns[i]
-        if waited <= 0:
+        if waited <= 0 or c.kind[i] == Kind.TRANSFER:
             continue
         reason = Reason(c.reason[i])
         on = timeline.tracks[c.track[c.cause[i]]] if c.cause[i] >= 0 and reason is not Reason.DEPENDENCY else ""
@@ -102,6 +108,13 @@ def _stalls(timeline: Timeline) -> tuple[Stall, ...]:
         entry[1] += 1
     rows = [Stall(engine, reason, on, ns, count) for (engine, reason, on), (ns, count) in found.items()]
     return tuple(sorted(rows, key=lambda row: (-row.ns, row.engine, row.on)))
+
+
+def _transfer_wait_ns(timeline: Timeline) -> float:
+    """How long a transfer waits on average until a DMA engine begins with it."""
+    c = timeline.columns
+    waits = [c.start_ns[i] - c.ready_ns[i] for i in range(len(timeline)) if c.kind[i] == Kind.TRANSFER]
+    return sum(waits) / len(waits) if waits else 0.0
 
 
 def _shares(path: tuple[Segment, ...], total: float) -> dict[str, float]:
@@ -161,7 +174,30 @@ def _layers(timeline: Timeline, critical: dict[int, float]) -> tuple[Layer, ...]
             hbm[scope] += c.hbm_bytes[i]
         else:
             busy[scope][timeline.tracks[c.track[i]]] += ns
-    rows = [Layer(s, count[s], dict(busy[s]), moving[s], hbm[s], flops[s], path[s]) for s in count]
+    rows = [Layer(s, 1, count[s], dict(busy[s]), moving[s], hbm[s], flops[s], path[s]) for s in count]
+    return tuple(sorted(rows, key=lambda row: (-row.critical_ns, row.scope)))
+
+
+def _parts(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Layers that differ only in a number of their path, as one."""
+    groups: dict[str, list[Layer]] = defaultdict(list)
+    for layer in layers:
+        groups[_NUMBER.sub("*", layer.scope)].append(layer)
+    rows = []
+    for scope, same in groups.items():
+        engines = {engine for layer in same for engine in layer.busy_ns}
+        rows.append(
+            Layer(
+                scope if len(same) > 1 else same[0].scope,
+                len(same),
+                sum(layer.instructions for layer in same),
+                {engine: sum(layer.busy_ns.get(engine, 0.0) for layer in same) for engine in sorted(engines)},
+                sum(layer.transfer_ns for layer in same),
+                sum(layer.hbm_bytes for layer in same),
+                sum(layer.flops for layer in same),
+                sum(layer.critical_ns for layer in same),
+            )
+        )
     return tuple(sorted(rows, key=lambda row: (-row.critical_ns, row.scope)))
 
 

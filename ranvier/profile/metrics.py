@@ -39,9 +39,13 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Cost of one part of the model (`scope`, its path). `critical_ns` of all layers add up to the program's time."""
+    """Cost of one part of the model: `scope` is its path, in which "*" stands for the numbers of `copies` equal parts.
+
+    `critical_ns` of all layers add up to the program's time, and so do those of all parts.
+    """
 
     scope: str
+    copies: int
     instructions: int
     busy_ns: dict[str, float]
     transfer_ns: float
@@ -96,7 +100,9 @@ class Profile:
     estimated_share: float
     engines: tuple[EngineUse, ...]
     stalls: tuple[Stall, ...]
+    transfer_wait_ns: float  # of a transfer, on average, until a DMA engine begins with it
     layers: tuple[Layer, ...]
+    parts: tuple[Layer, ...]  # the same, repeated layers as one
     hot: tuple[Hot, ...]
     critical_shares: dict[str, float]
     verdict: str
@@ -132,7 +138,7 @@ class Profile:
         """All measures, ready for `json.dumps`; the timeline and the program are left out."""
         skipped = ("timeline", "program", "path")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in skipped}
-        for name in ("engines", "stalls", "layers", "hot"):
+        for name in ("engines", "stalls", "layers", "parts", "hot"):
             fields[name] = [asdict(row) for row in fields[name]]
         bound_free = self.bound_ns == 0
         return fields | {"times_bound": None if bound_free else self.times_bound, "hbm_bytes": self.hbm_bytes}

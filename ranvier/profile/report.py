@@ -11,26 +11,30 @@ from rich.text import Text
 from ranvier.profile.metrics import Profile
 
 
-def time_text(ns: float) -> str:
-    """A duration with three or four digits and a unit that suits it."""
+def time_text(ns: float, digits: int = 4) -> str:
+    """A duration with so many digits and a unit that suits it."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= size:
-            return f"{ns / size:.4g} {unit}" if ns / size < 1000 else f"{ns / size:.0f} {unit}"
-    return f"{ns:.4g} ns"
+            return f"{_number(ns / size, digits)} {unit}"
+    return f"{_number(ns, digits)} ns"
 
 
-def bytes_text(count: float) -> str:
-    """A number of bytes in binary units."""
+def bytes_text(count: float, digits: int = 4) -> str:
+    """A number of bytes in binary units, with so many digits."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
-            return f"{count / size:.4g} {unit}"
+            return f"{_number(count / size, digits)} {unit}"
     return f"{count:.0f} B"
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.0f}" if value >= 10**digits else f"{value:.{digits}g}"
 
 
 def render(profile: Profile, rows: int) -> Group:
     """All tables of `profile`, at most `rows` lines each."""
     parts = [_summary(profile), _engines(profile), _stalls(profile, rows), _path(profile)]
-    if len(profile.layers) > 1 or (profile.layers and profile.layers[0].scope):
+    if any(layer.scope for layer in profile.layers):
         parts.append(_layers(profile, rows))
     return Group(*parts, _hot(profile, rows))
 
@@ -40,8 +44,15 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         left = column.startswith("<")
-        table.add_column(column.lstrip("<"), justify="left" if left else "right", no_wrap=not left, overflow="fold")
+        table.add_column(column.lstrip("<"), justify="left" if left else "right", no_wrap=True)
     return table
+
+
+def _cut(text: str, width: int) -> Text:
+    """`text`, with its middle left out if it is longer than `width`."""
+    if len(text) > width:
+        text = text[: width // 2 - 1] + "…" + text[len(text) - (width - width // 2) :]
+    return Text(text)
 
 
 def _summary(p: Profile) -> Group:
@@ -58,7 +69,8 @@ def _summary(p: Profile) -> Group:
         ),
         Text(
             f"with the frame of a hardware profile {time_text(p.latency_ns + p.head_ns + p.tail_ns)}, "
-            f"seen from the host {time_text(p.latency_ns + p.head_ns + p.tail_ns + p.host_launch_ns)}\n"
+            f"seen from the host {time_text(p.latency_ns + p.head_ns + p.tail_ns + p.host_launch_ns)}; "
+            f"a transfer waits {time_text(p.transfer_wait_ns)} for DMA engines\n"
         ),
     ]
     return Group(*lines)
@@ -76,9 +88,8 @@ def _engines(p: Profile) -> Table:
 
 
 def _stalls(p: Profile, rows: int) -> Table:
-    engines = {use.engine for use in p.engines}
     table = _table("\nlongest stalls", "<engine", "<waits for", "<of", "time", "of total", "times")
-    for stall in [s for s in p.stalls if s.engine in engines][:rows]:
+    for stall in p.stalls[:rows]:
         share = f"{stall.ns / p.latency_ns:.1%}"
         table.add_row(stall.engine, stall.reason, stall.on, time_text(stall.ns), share, str(stall.count))
     return table
@@ -93,23 +104,26 @@ def _path(p: Profile) -> Table:
 
 
 def _layers(p: Profile, rows: int) -> Table:
-    engines = [use.engine for use in p.engines if use.engine != "dma"]
+    engines = [use.engine for use in p.engines if use.engine not in ("dma", "sync")]
     table = _table("\nparts of the model", "<part", "critical", "share", *engines, "HBM", "GFLOP")
-    for layer in p.layers[:rows]:
-        busy = [time_text(layer.busy_ns.get(engine, 0.0)) for engine in engines]
-        critical = time_text(layer.critical_ns), f"{layer.critical_ns / p.latency_ns:.1%}"
-        moved = bytes_text(layer.hbm_bytes), f"{layer.flops / 1e9:.3g}"
-        table.add_row(Text(layer.scope or "(none)"), *critical, *busy, *moved)
-    if len(p.layers) > rows:
-        rest = sum(layer.critical_ns for layer in p.layers[rows:])
-        table.add_row(f"({len(p.layers) - rows} more)", time_text(rest), f"{rest / p.latency_ns:.1%}")
+    for part in p.parts[:rows]:
+        name = part.scope or "(none)"
+        busy = [time_text(part.busy_ns[engine], 3) if part.busy_ns.get(engine) else "" for engine in engines]
+        table.add_row(
+            _cut(f"{part.copies} x {name}" if part.copies > 1 else name, 42), time_text(part.critical_ns, 3),
+            f"{part.critical_ns / p.latency_ns:.1%}", *busy, bytes_text(part.hbm_bytes, 3) if part.hbm_bytes else "",
+            f"{part.flops / 1e9:.3g}" if part.flops else "",
+        )  # fmt: skip
+    if len(p.parts) > rows:
+        rest = sum(part.critical_ns for part in p.parts[rows:])
+        table.add_row(f"({len(p.parts) - rows} more)", time_text(rest, 3), f"{rest / p.latency_ns:.1%}")
     return table
 
 
 def _hot(p: Profile, rows: int) -> Table:
     table = _table("\ninstructions", "<instruction", "<engine", "critical", "busy", "times", "<where")
     for hot in p.hot[:rows]:
-        where = f"{os.path.basename(hot.place)}  {hot.source[:48]}"
+        where = _cut(f"{os.path.basename(hot.place)}  {hot.source}".strip(), 56)
         times = time_text(hot.critical_ns), time_text(hot.busy_ns), str(hot.count)
-        table.add_row(hot.instruction, hot.engine, *times, Text(where.strip()))
+        table.add_row(hot.instruction, hot.engine, *times, where)
     return table

@@ -12,7 +12,9 @@ The model never touches values. What it knows:
 - Where a generation lets two engines use a memory only one at a time, or two engines use the same PSUM bank, the later
   one waits.
 
-Not modelled: throttling of the tensor engine, instruction fetch, DMA arbitration below whole transfers.
+- Where asked for, the tensor engine's clock depends on how busy it was.
+
+Not modelled: instruction fetch, DMA arbitration below whole transfers, power limits of a whole chip.
 """
 
 from __future__ import annotations
@@ -28,17 +30,23 @@ from ranvier.isa.record import Cost, DmaWork, Instruction
 from ranvier.sim.costs import CostTable, DmaTimes
 from ranvier.sim.order import execution_order
 from ranvier.sim.ports import Ports
+from ranvier.sim.throttle import Throttle
 from ranvier.sim.trace import Columns, Kind, Reason, Timeline
 from ranvier.target.fact import Confidence
 from ranvier.target.spec import Engine, Target
 
 _SIGNAL, _STEP, _LAUNCH = 0, 1, 2  # at equal times signals come first
+_GATING = "tensor_clock_gating"
 _WITH_DEPENDENCIES = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
 
 
-def simulate(program: Program, target: Target) -> Timeline:
-    """The timeline of `program` on `target`. Raises E0404 when engines wait for each other forever."""
-    simulation = _Simulation(program, target)
+def simulate(program: Program, target: Target, *, throttle: bool = False) -> Timeline:
+    """The timeline of `program` on `target`.
+
+    With `throttle` the tensor engine is slow until it has been busy for a while (see `Throttle`), on targets that do
+    that; without, it always runs at its full clock. Raises E0404 when engines wait for each other forever.
+    """
+    simulation = _Simulation(program, target, Throttle(target) if throttle and target.has(_GATING) else None)
     simulation.run()
     return simulation.timeline()
 
@@ -98,8 +106,8 @@ class _Semaphore:
 class _Simulation:
     """State of one simulation. `heap` holds (time, what, sequence number, arguments...), emptied in order of time."""
 
-    def __init__(self, program: Program, target: Target):
-        self.program, self.target = program, target
+    def __init__(self, program: Program, target: Target, throttle: Throttle | None):
+        self.program, self.target, self.throttle = program, target, throttle
         self.ports = Ports(program, target)
         self.columns = Columns()
         self.slots = tuple(program.slots())
@@ -194,10 +202,12 @@ class _Simulation:
         """Let the next slot start at `start`."""
         busy, latency, dma = cost.busy, cost.latency, cost.dma
         end = start + busy.ns
+        if self.throttle is not None and lane.engine is Engine.TENSOR and dma is None:
+            end = self.throttle.finish(start, busy.ns)
         columns, slot_index = self.columns, lane.first_slot + lane.at
         event = len(columns)
         if dma is None:
-            done = start + latency.ns
+            done = end + (latency.ns - busy.ns)
             if done < lane.done:
                 done = lane.done
             tail = latency.estimated_ns - busy.estimated_ns

@@ -122,11 +122,28 @@ def test_memory_map(model):
 
 def test_text(model):
     text = str(model)
-    assert text.startswith("small on trn2: ") and "bound by" in text and "layers.1.linear" in text
-    assert "state[k].all" in str(model) or "held[k].all" in str(model)  # brackets of source lines are not markup
+    assert text.startswith("small on trn2: ") and "bound by" in text and "3 x layers.*.linear" in text
+    assert "src=state[k].all" in text  # brackets of source lines are not markup
     assert max(len(line) for line in text.splitlines()) <= 118
     assert (time_text(999.4), time_text(1234), time_text(2.5e6)) == ("999.4 ns", "1.234 us", "2.5 ms")
+    assert (time_text(12345, 3), time_text(1234567, 3)) == ("12.3 us", "1.23 ms")
     assert (bytes_text(12), bytes_text(1536), bytes_text(3 << 20)) == ("12 B", "1.5 KiB", "3 MiB")
+
+
+def test_repeated_layers_are_one_part(model):
+    parts = {part.scope: part for part in model.parts}
+    assert set(parts) == {"layers.*.linear", "layers.*.gelu", ""}
+    linear = parts["layers.*.linear"]
+    same = [layer for layer in model.layers if layer.scope.endswith("linear")]
+    assert linear.copies == len(same) == 3 and linear.flops == model.flops
+    assert linear.critical_ns == pytest.approx(sum(layer.critical_ns for layer in same))
+    assert linear.busy_ns["tensor"] == pytest.approx(model.timeline.busy_ns["tensor"])
+
+
+def test_throttling_shows():
+    program = lower_kernel(mlp(1, 256, 256), TRN2)
+    cold, warm = profile_program(program, TRN2, throttle=True), profile_program(program, TRN2)
+    assert cold.timeline.busy_ns["tensor"] == pytest.approx(2 * warm.timeline.busy_ns["tensor"])
 
 
 def test_dict_is_json(model):

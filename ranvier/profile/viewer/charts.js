@@ -19,7 +19,7 @@ function drawEngines(element, p) {
     `<div class="gauge" title="${e.instructions} instructions, stalled ${fmt.time(e.stall_ns)}"><span>${e.engine}</span>` +
     `<div class="trough"><div style="width:${e.busy_share * 100}%;background:${engineColor(e.engine)}"></div></div>` +
     `<span class="number">${fmt.percent(e.busy_share)} · ${fmt.time(e.busy_ns)}</span></div>`).join("") +
-    `<p class="hint">HBM traffic: ${Object.entries(p.moved_bytes).filter(([, n]) => n).map(([k, n]) => `${k} ${fmt.bytes(n)}`).join(", ") || "none"}</p>`;
+    `<p class="hint">a transfer waits ${fmt.time(p.transfer_wait_ns)} for DMA engines; HBM traffic: ${Object.entries(p.moved_bytes).filter(([, n]) => n).map(([k, n]) => `${k} ${fmt.bytes(n)}`).join(", ") || "none"}</p>`;
 }
 
 function drawPath(element, p) {
@@ -52,11 +52,11 @@ function drawRoofline(element, p, peaks) {
       `<text x="${right - 4}" y="${py(roof) - 5}" text-anchor="end">${name} ${fmt.flops(roof)}FLOP/s</text>`;
   }
   out += line(Math.max(xs[0], lowest / bandwidth), Math.max(xs[0] * bandwidth, lowest), Math.max(...roofs.map(([, v]) => v)) / bandwidth, Math.max(...roofs.map(([, v]) => v)), theme("ink"));
-  for (const [name, x, y, color] of points) {
+  points.forEach(([name, x, y, color], i) => {
     const far = px(x) > right - 170;
     out += `<circle cx="${px(x)}" cy="${py(y)}" r="5.5" fill="${color}"/>` +
-      `<text x="${px(x) + (far ? -9 : 9)}" y="${py(y) + 16}" text-anchor="${far ? "end" : "start"}">${name}: ${digits(x)} FLOP/B</text>`;
-  }
+      `<text x="${px(x) + (far ? -9 : 9)}" y="${py(y) + 18 + 14 * i}" text-anchor="${far ? "end" : "start"}">${name}: ${digits(x)} FLOP/B</text>`;
+  });
   out += `<text x="${(left + right) / 2}" y="${height - 4}" text-anchor="middle">FLOP per byte of HBM traffic</text><text x="4" y="${top - 2}">FLOP/s</text>`;
   element.innerHTML = `<svg viewBox="0 0 ${width} ${height}">${out}</svg>`;
 }

@@ -23,6 +23,7 @@ function start(data) {
   const roofline = () => drawRoofline(byId("roofline"), p, data.peaks);
   roofline();
   drawTables(data, timeline);
+  drawLegend(data, timeline);
   listenToControls(data, view, timeline, memory, roofline);
   showDetails(data, timeline, -1);
   return { data, view, timeline, memory };
@@ -36,12 +37,14 @@ function drawTables(data, timeline) {
     ["time", (r) => r.ns, fmt.time], ["of total", (r) => r.ns, share], ["times", (r) => r.count],
   ]);
   const engines = p.engines.map((e) => e.engine).filter((e) => e !== "dma");
-  drawTable(byId("parts"), p.layers, [
-    ["part", (r) => r.scope || "(none)", null, "text"], ["critical", (r) => r.critical_ns, fmt.time], ["share", (r) => r.critical_ns, share],
+  const drawParts = () => drawTable(byId("parts"), byId("each").checked ? p.layers : p.parts, [
+    ["part", (r) => r.scope || "(none)", null, "text"], ["copies", (r) => r.copies], ["critical", (r) => r.critical_ns, fmt.time], ["share", (r) => r.critical_ns, share],
     ...engines.map((e) => [e, (r) => r.busy_ns[e] ?? 0, fmt.time]),
     ["transfers", (r) => r.transfer_ns, fmt.time], ["HBM", (r) => r.hbm_bytes, fmt.bytes], ["FLOP", (r) => r.flops, fmt.flops],
     ["instructions", (r) => r.instructions],
   ], (row) => find(row.scope));
+  byId("each").addEventListener("change", drawParts);
+  drawParts();
   drawTable(byId("hot"), p.hot, [
     ["instruction", (r) => r.instruction, null, "text"], ["engine", (r) => r.engine, null, "text"],
     ["critical", (r) => r.critical_ns, fmt.time], ["share", (r) => r.critical_ns, share], ["busy", (r) => r.busy_ns, fmt.time],
@@ -51,7 +54,7 @@ function drawTables(data, timeline) {
 
 function listenToControls(data, view, timeline, memory, roofline) {
   const middle = () => (view.from + view.to) / 2;
-  byId("color").addEventListener("change", (e) => { timeline.colorBy = e.target.value; timeline.surface.redraw(); });
+  byId("color").addEventListener("change", (e) => { timeline.colorBy = e.target.value; timeline.surface.redraw(); drawLegend(data, timeline); });
   byId("critical").addEventListener("change", (e) => { timeline.criticalOnly = e.target.checked; timeline.surface.redraw(); });
   byId("search").addEventListener("input", (e) => search(data, timeline, e.target.value.trim().toLowerCase()));
   byId("in").addEventListener("click", () => view.zoom(0.5, middle()));
@@ -70,15 +73,41 @@ function listenToControls(data, view, timeline, memory, roofline) {
   byId("theme").addEventListener("click", () => { root.classList.toggle("dark"); repaint(); });
 }
 
+// What the colors mean, by time spent; a click finds the events.
+function drawLegend(data, timeline) {
+  const { events, slots, strings } = data, sums = new Map();
+  const nameOf = {
+    name: (i) => strings[slots.name[events.slot[i]]], part: (i) => strings[slots.part[events.slot[i]]] || "(none)",
+    reason: (i) => data.reasons[events.reason[i]].replace("_", " "),
+  }[timeline.colorBy];
+  events.start.forEach((start, i) => {
+    const name = events.kind[i] === 2 ? "activation table load" : nameOf(i);
+    const entry = sums.get(name) ?? { ns: 0, color: timeline.colorOf(i) };
+    entry.ns += (events.end[i] - start) / 10;
+    sums.set(name, entry);
+  });
+  const shown = [...sums].sort((a, b) => b[1].ns - a[1].ns).slice(0, 14);
+  byId("legend").innerHTML = shown.map(([name, { ns, color }]) =>
+    `<span title="${fmt.time(ns)} in all"><i style="background:${color}"></i>${escapeHtml(name)}</span>`).join("");
+  byId("legend").querySelectorAll("span").forEach((item, i) => item.addEventListener("click", () => {
+    if (timeline.colorBy === "reason") return;
+    const name = shown[i][0];
+    byId("search").value = byId("search").value === name ? "" : name;
+    search(data, timeline, byId("search").value.toLowerCase());
+  }));
+}
+
 // Marks the events whose instruction, operands, place or part contain the text.
 function search(data, timeline, text) {
   const { events, slots, strings } = data;
   timeline.matches = null;
   byId("found").textContent = "";
   if (text) {
-    const hits = strings.map((s) => s.toLowerCase().includes(text));
+    // "*" stands for a number, as in the table of parts.
+    const pattern = new RegExp(text.replace(/[.+?^${}()|[\]\\]/g, "\\$&").replace(/\*/g, "\\d+"));
+    const hits = strings.map((s) => pattern.test(s.toLowerCase()));
     const inSlot = slots.text.map((t, i) => hits[t] || hits[slots.part[i]] || hits[slots.source[i]] ||
-      `${strings[slots.file[i]]}:${slots.line[i]}`.toLowerCase().includes(text));
+      pattern.test(`${strings[slots.file[i]]}:${slots.line[i]}`.toLowerCase()));
     timeline.matches = events.slot.map((slot) => (inSlot[slot] ? 1 : 0));
     const count = timeline.matches.reduce((a, b) => a + b, 0);
     const busy = timeline.matches.reduce((sum, hit, i) => sum + (hit ? events.end[i] - events.start[i] : 0), 0);

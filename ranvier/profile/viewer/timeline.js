@@ -47,6 +47,7 @@ class Timeline {
     this.matches = null;
     this.critical = new Uint8Array(data.events.start.length);
     for (const [event] of data.path) this.critical[event] = 1;
+    for (const hot of data.profile.hot) colorOf(hot.instruction); // what matters most gets the clearest colors
     this.rows = this.layOut();
     const last = this.rows[this.rows.length - 1];
     this.surface = makeCanvas(element, last.y + last.height + 6, () => this.paint());
@@ -83,7 +84,7 @@ class Timeline {
   colorOf(event) {
     const { events, slots, strings } = this.data;
     const slot = events.slot[event];
-    if (events.kind[event] === 2) return "hsl(0 70% 58%)";
+    if (events.kind[event] === 2) return "hsl(220 8% 50%)";
     if (this.colorBy === "part") return colorOf("part " + strings[slots.part[slot]]);
     if (this.colorBy === "reason") return colorOf("reason " + this.data.reasons[events.reason[event]]);
     return colorOf(strings[slots.name[slot]]);
