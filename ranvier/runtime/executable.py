@@ -110,9 +110,15 @@ class Executable:
                 raise error("E0603", f"the parameter {p.key} is {found}; the program was compiled for {p.value.shape}")
         return dataclasses.replace(self, params=dict(params), artifact=None)
 
-    def profile(self) -> Profile:
-        """Where the time of one run goes, on the target. Time does not depend on values, so no inputs are needed."""
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """Where the time of one run goes, on the target.
+
+        Time does not depend on values, so inputs may be left out; given ones are checked as in a call. Raises E0603.
+        """
         from ranvier.profile import profile_program
+
+        if args or kwargs:
+            self.calling.flatten(args, kwargs)
 
         return profile_program(self.program, self.target, flops=self.device_graph.flops(), name=self.program.name)
 
