@@ -59,7 +59,8 @@ function categoryColor(category) {
   if (what === "work") return engineColor(engine);
   if (what === "latency") return `hsl(${engineHue[engine] ?? 0} 45% 72%)`;
   return { "DMA transfer": "hsl(345 60% 55%)", "DMA launch": "hsl(345 45% 70%)", "DMA completion": "hsl(345 35% 80%)",
-           "DMA trigger": "hsl(190 50% 60%)", "semaphores": "hsl(55 65% 55%)" }[category] ?? colorOf(category);
+           "DMA trigger": "hsl(190 50% 60%)", "semaphores": "hsl(55 65% 55%)",
+           "activation table load": "hsl(220 8% 50%)" }[category] ?? colorOf(category);
 }
 
 function theme(name) {
