@@ -163,9 +163,12 @@ class RandomKernel(Maker):
         out = self.buffer(Space.PSUM, (a.shape[1], b.shape[1]))
         for k in range(self.rng.randrange(1, 4)):
             self.add(NcMatmul(dst=out.all, stationary=a.all, moving=b.all, accumulate=k > 0))
-        tile = self._tile(*out.shape)
-        self.add(TensorCopy(dst=tile.all, src=out.all))
-        self.live.append(tile)
+        self.psum.append(out)
+        for waiting in self.psum[: len(self.psum) - self.rng.randrange(7)]:
+            self.psum.remove(waiting)
+            tile = self._tile(*waiting.shape)
+            self.add(TensorCopy(dst=tile.all, src=waiting.all))
+            self.live.append(tile)
 
 
 def random_kernel(seed: int, target: Target, length: int = 40) -> Kernel:

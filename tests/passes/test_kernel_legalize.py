@@ -1,16 +1,13 @@
-"""legalize and assign_engines, before and after."""
+"""legalize, before and after."""
 
 from __future__ import annotations
 
 import pytest
 
-from ranvier.compiler.kernel.assign_engines import assign_engines
-from ranvier.compiler.kernel.costs import Costs
 from ranvier.compiler.kernel.legalize import legalize
 from ranvier.errors import RanvierError
 from ranvier.ir.text import parse_kernel, print_kernel
 from ranvier.target import get
-from ranvier.target.spec import Engine
 
 TRN2 = get("trn2")
 HEAD = """kernel "k" target=trn2 {
@@ -97,33 +94,3 @@ def test_an_illegal_instruction_is_refused_with_its_own_rule():
     with pytest.raises(RanvierError) as caught:
         legalize(before, TRN2)
     assert caught.value.rule == "ISA-9"
-
-
-def test_engines_are_balanced_and_what_is_asked_for_stays():
-    copies = "\n".join(f"tensor_copy dst=%{'bc'[i % 2]} src=%a" for i in range(30))
-    before = kernel(TILES, f"""
-        dma_copy dst=%a src=%x
-        {copies}
-        tensor_copy dst=%b src=%c engine=gpsimd
-        dma_copy dst=%y src=%b engine=scalar""")
-    costs = Costs(TRN2)
-    after = assign_engines(before, costs)
-    engines = [i.engine_on(TRN2) for i in after.body]
-    assert Engine.UNKNOWN not in [getattr(i, "engine", None) for i in after.body]
-    assert engines[0] is Engine.SYNC and engines[-2:] == [Engine.GPSIMD, Engine.SCALAR]
-    loads, longest = dict.fromkeys((Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD), 0.0), 0.0
-    for inst, engine in list(zip(after.body, engines, strict=True))[1:-2]:
-        busy = costs.of(inst, engine).busy.ns
-        loads[engine], longest = loads[engine] + busy, max(longest, busy)
-    assert max(loads.values()) - min(loads.values()) <= longest
-
-
-def test_gpsimd_never_gets_what_touches_psum():
-    before = kernel("%a: sbuf float32[128, 128] temp\n%p: psum float32[128, 128] temp", "\n".join([
-        "dma_copy dst=%a src=%x[f0 | 512x128 1x128]",
-        "nc_matmul dst=%p stationary=%a moving=%a accumulate=false",
-        *["tensor_copy dst=%a src=%p"] * 12,
-        "dma_copy dst=%y[f0 | 512x128 1x128] src=%a",
-    ]))
-    engines = {i.engine_on(TRN2) for i in assign_engines(before, Costs(TRN2)).body if i.MNEMONIC == "tensor_copy"}
-    assert engines == {Engine.VECTOR, Engine.SCALAR}

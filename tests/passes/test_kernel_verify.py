@@ -125,4 +125,5 @@ def test_every_wait_is_needed(seed, sbuf):
         waits = slot.waits[:dropped] + slot.waits[dropped + 1 :]
         with pytest.raises(RanvierError) as caught:
             verify_program(changed(program, slot.order, waits=waits), target)
-        assert caught.value.code == "E0402"
+        # Without the wait there is a race, or the order that is left gives memory away too early.
+        assert caught.value.code == "E0402" or "has overwritten" in str(caught.value)

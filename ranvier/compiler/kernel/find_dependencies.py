@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ranvier.compiler.kernel.stages import Dependencies, Placed
 from ranvier.ir.conflicts import ConflictMap, footprint
+from ranvier.ir.program import Placement
 from ranvier.isa.access import Space
 from ranvier.target.spec import Engine
 
@@ -16,7 +17,9 @@ def find_dependencies(placed: Placed) -> Dependencies:
     """
     maps = {space: ConflictMap() for space in Space}
     states: dict[str, int] = {}
-    placements = placed.placements
+    # Floating buffers get places of their own, apart from all others: whose bank they reuse is not known yet.
+    apart = {name: Placement(0, (k + 1) << 32) for k, name in enumerate(placed.floating)}
+    placements = placed.placements | apart
     dependencies = Dependencies([], [])
     for i, inst in enumerate(placed.kernel.body):
         data: set[int] = set()
@@ -35,7 +38,7 @@ def find_dependencies(placed: Placed) -> Dependencies:
             maps[buffer.space].write(i, footprint(ap, place.partition, place.byte), order)
         for state in inst.states():
             if state in states:
-                data.add(states[state])
+                order.add(states[state])  # it lives in the pipeline of one engine, which does not stall for it
             states[state] = i
         order -= data
         order.discard(i)

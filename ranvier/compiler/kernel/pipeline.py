@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ranvier.compiler.emit import emit
-from ranvier.compiler.kernel.assign_engines import assign_engines
 from ranvier.compiler.kernel.costs import Costs
 from ranvier.compiler.kernel.find_dependencies import find_dependencies
 from ranvier.compiler.kernel.legalize import legalize
@@ -36,15 +35,13 @@ def lower_kernel(
 
     kernel = legalize(kernel, target)  # first, so that later passes meet legal instructions with a use only
     seen("legalize", kernel)
-    kernel = assign_engines(kernel, costs)  # before placement, since spills know the engine that triggers them
-    seen("assign_engines", kernel)
     placed = place(kernel, target)  # before the dependencies, since reuse of memory adds some
     if verify:
         verify_kernel(placed.kernel, target, stage="place")
     seen("place", placed)
     dependencies = find_dependencies(placed)  # by address: order of the program, and reuse of memory
     seen("find_dependencies", dependencies)
-    plan = schedule(placed, dependencies, costs)  # now that all constraints are known
+    plan = schedule(placed, dependencies, costs)  # engines and their order, now that all constraints are known
     seen("schedule", plan)
     sync = synchronize(placed, dependencies, plan, target)  # needs the streams: only what they do not order
     seen("synchronize", sync)

@@ -68,7 +68,19 @@ class _Placer:
         buffers = self.kernel.buffers + tuple(self.made)
         self._place_hbm(buffers)
         kernel = dataclasses.replace(self.kernel, buffers=buffers, body=tuple(self.body))
-        return Placed(kernel, {b.name: self.placements[b.name] for b in buffers if b.name in self.placements})
+        floating, needed = self._floating()
+        placements = {b.name: self.placements[b.name] for b in buffers if b.name in self.placements}
+        return Placed(kernel, placements, floating, needed)
+
+    def _floating(self) -> tuple[tuple[str, ...], int]:
+        """PSUM buffers in order of first use, and how many are live at once; none where one bank does not hold each."""
+        names = [name for name in self.uses if self.kernel.by_name[name].space is Space.PSUM]
+        bank = int(self.target.psum.bank_bytes.value)
+        needed = _most_live([(self.uses[name][0], self.uses[name][-1]) for name in names])
+        one_bank = all(self.kernel.by_name[name].bytes_per_partition <= bank for name in names)
+        if not one_bank or needed > self.target.psum.banks.value:
+            return (), 0
+        return tuple(names), needed
 
     def _release(self, name: str, space: Space) -> None:
         held = self.resident.pop(name)
@@ -194,6 +206,16 @@ def _uses(touched: list[dict[str, Buffer]]) -> dict[str, list[int]]:
         for name in names:
             found.setdefault(name, []).append(i)
     return found
+
+
+def _most_live(spans: list[tuple[int, int]]) -> int:
+    """The largest number of spans (first, last) that share a position."""
+    events = sorted([(first, 1) for first, _ in spans] + [(last + 1, -1) for _, last in spans])
+    live = most = 0
+    for _, change in events:
+        live += change
+        most = max(most, live)
+    return most
 
 
 def _rotation(kernel: Kernel, uses: dict[str, list[int]], capacity: int) -> float:

@@ -72,7 +72,7 @@ class _Synchronizer:
             engine = engine_of[i]
             own, is_dma = known[engine], i in queues
             latest: dict[int, int] = {}
-            for group in (self.dependencies.data[i], self.dependencies.order[i]):
+            for group in (self.dependencies.data[i], self.dependencies.order[i], self.plan.reuse.get(i, ())):
                 for p in group:
                     source = source_of[p]
                     if source == engine and not is_dma:
