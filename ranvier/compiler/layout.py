@@ -2,8 +2,8 @@
 
 A tensor's elements in row-major order are seen as a box [a, b, c]. Axis b lies on partitions, in chunks of at most 128;
 a and c lie in the free dimension of each partition. All layouts that matter are of this form: rows on partitions is
-[1, rows, columns], columns on partitions is [rows, columns, 1], channels of an image batch is [images, channels, pixels].
-A reshape never changes a layout, since it never changes the order of the elements.
+[1, rows, columns], columns on partitions is [rows, columns, 1], channels of images is [images, channels, pixels]. A
+reshape never changes a layout, since it never changes the order of the elements.
 """
 
 from __future__ import annotations
@@ -82,4 +82,4 @@ def dims_of(layout: Layout, shape: tuple[int, ...]) -> tuple[range, range, range
     if product * math.prod(shape[index:]) != layout.size:
         raise error("E0901", f"layout {layout} does not fit shape {shape}")
     first, second = borders
-    return range(0, first), range(first, second), range(second, len(shape))
+    return range(first), range(first, second), range(second, len(shape))

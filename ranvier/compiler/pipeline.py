@@ -30,8 +30,8 @@ class Compiled:
     """All that compiling a graph gives.
 
     `graph` is as it was imported, `device_graph` what the core computes, `prologue` what is computed once on the host
-    when parameters are loaded (its output i is parameter "derived.i"), `kernel` the instructions in order, `program` the
-    scheduled streams.
+    when parameters are loaded (its output i is parameter "derived.i"), `kernel` the instructions in order, `program`
+    the scheduled streams.
     """
 
     graph: Graph

@@ -137,7 +137,7 @@ def choose(group: Group, votes: Counter[Layout]) -> Layout | None:
         case Linear() | MatMul():
             size = anchor.output.shape[-1]
             batch = math.prod(anchor.output.shape[:-1])
-            fitting = Counter({l: n for l, n in votes.items() if (l.a, l.b) == (1, batch) or (l.b, l.c) == (size, 1)})
+            fitting = Counter({v: n for v, n in votes.items() if (v.a, v.b) == (1, batch) or (v.b, v.c) == (size, 1)})
             if isinstance(anchor.op, MatMul) and batch != anchor.output.shape[-2]:
                 return rows(shape, segment=shape[-2])  # a tile holds rows of one product of the batch
             return _most(fitting) or rows(shape)

@@ -47,7 +47,8 @@ def hoist_parameters(graph: Graph) -> tuple[Graph, Graph | None]:
     if not outputs:
         return replace(graph, nodes=rest), None
     prologue = _with_live_inputs(replace(
-        graph, name=f"{graph.name}.prologue", inputs=(), nodes=tuple(hoisted), outputs=outputs, input_dtypes=(), output_dtypes=()
+        graph, name=f"{graph.name}.prologue", inputs=(), nodes=tuple(hoisted), outputs=outputs, input_dtypes=(),
+        output_dtypes=()
     ))  # fmt: skip
     derived = tuple(Param(v, derived_key(i)) for i, v in enumerate(outputs))
     body = replace(graph, params=graph.params + derived, nodes=rest)

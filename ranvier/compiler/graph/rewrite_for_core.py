@@ -80,7 +80,7 @@ def rewrite_for_core(graph: Graph) -> Graph:
 
 
 def _rope_before_split(out: _Emitter, node: Node) -> Value | None:
-    """rope(transpose(x)) as transpose(rope(x)): rows of x then hold all heads of a position, as its producer made them."""
+    """rope(transpose(x)) as transpose(rope(x)): rows of x hold all heads of a position, as its producer made them."""
     made = out.producers.get(node.inputs[0])
     if made is None or not isinstance(made.op, Transpose) or made.op.perm != (0, 2, 1, 3):
         return None

@@ -83,7 +83,7 @@ class _Rows:
     """Values with positions on partitions."""
 
     def __init__(self, ctx: Lowering, value: Value):
-        batch, heads, length, size = value.shape
+        _, heads, length, size = value.shape
         self.length, self.heads, self.size = length, heads, size
         plain = unsplit_heads(value, ctx.producers)
         self.merged = plain is not None
@@ -112,7 +112,7 @@ class _Masks:
         self.causal = node.op.causal
         self.dtype = node.inputs[0].dtype
         self.mask: Value | None = node.inputs[3] if len(node.inputs) > 3 else None
-        shape = () if self.mask is None else (1,) * (4 - len(self.mask.shape)) + self.mask.shape
+        shape = (1,) * 4 if self.mask is None else (1,) * (4 - len(self.mask.shape)) + self.mask.shape
         self.per_batch = self.mask is not None and shape[0] > 1
         self.per_head = self.mask is not None and shape[1] > 1
         self.as_row = self.mask is not None and shape[2] == 1 and not self.per_head and not self.causal
@@ -167,7 +167,9 @@ class _Masks:
                 view = self._view()
                 offset = b * view.strides[0] + h * view.strides[1] + q0 * view.strides[2]
                 raw = self.ctx.sbuf((q, count), view.dtype)
-                nisa.dma_copy(dst=raw, src=NkiTensor(view.access(((view.strides[2], q), (view.strides[3], count)), offset)))
+                nisa.dma_copy(
+                    dst=raw, src=NkiTensor(view.access(((view.strides[2], q), (view.strides[3], count)), offset))
+                )
                 tile = self._additive(raw, 1.0, dt.float32)
             if self.causal:
                 tile = self._causal(tile, q0, q, count)
@@ -186,4 +188,3 @@ class _Masks:
             on_false_value=MASKED, cmp_op="greater_equal",
         )  # fmt: skip
         return result
-

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranvier import dtypes as dt
-from ranvier.compiler.layout import PARTITIONS, Layout, rows
+from ranvier.compiler.layout import Layout, rows
 from ranvier.compiler.lower.view import HbmView
 from ranvier.dtypes import DType
 from ranvier.errors import error
 from ranvier.graph.core import Graph, Node, Value
 from ranvier.graph.movement import Reshape
 from ranvier.ir.kernel import ParamSource
-from ranvier.isa.access import AccessPattern
+from ranvier.isa.access import AccessPattern, Buffer
 from ranvier.kernels.matmul import MOVING_COLUMNS
 from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
@@ -78,9 +78,9 @@ class Lowering:
         self._by_root: dict[Value, list[Layout]] = {}
         self._lazy: dict[Value, Callable[[], HbmView]] = {}
         self._affine: dict[Value, Affine] = {}
-        self._replicas: dict[tuple, NkiTensor] = {}
+        self._shared: dict[tuple, NkiTensor] = {}
 
-    # -- where values are -----------------------------------------------------------------------------------------------
+    # -- where values are
     def root(self, value: Value) -> Value:
         """The value with the same elements in the same order that `value` is a reshape of."""
         while value in self.producers and isinstance(self.producers[value].op, Reshape):
@@ -107,7 +107,7 @@ class Lowering:
         array = self.literals.get(self.root(value))
         return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
-    # -- on chip ----------------------------------------------------------------------------------------------------------
+    # -- on chip
     def tiles(self, value: Value, layout: Layout) -> Tiles:
         """`value` on chip in `layout`: as it is there already, turned around on the tensor engine, or loaded."""
         base = self.root(value)
@@ -121,7 +121,7 @@ class Lowering:
         """Layouts in which `value` is on chip already."""
         base = self.root(value)
         rows_of = [self._affine[base].normal.layout] if base in self._affine else []
-        return [*self._by_root.get(base, []), *(l for l in rows_of if (base, l) not in self._tiles)]
+        return [*self._by_root.get(base, []), *(have for have in rows_of if (base, have) not in self._tiles)]
 
     def new_tiles(self, layout: Layout, dtype: DType) -> Tiles:
         shapes = [(size, layout.a, layout.c) for _, size in layout.chunks()]
@@ -220,7 +220,7 @@ class Lowering:
         (op0, operand0), (op1, operand1) = steps[0], steps[1] if len(steps) == 2 else (None, None)
         nisa.tensor_scalar(dst=dst, data=src, op0=op0, operand0=operand0, op1=op1, operand1=operand1)
 
-    # -- HBM --------------------------------------------------------------------------------------------------------------
+    # -- HBM
     def view(self, value: Value) -> HbmView:
         """`value` in HBM; stored there first if it is only on chip."""
         found = self._views.get(value)
@@ -233,18 +233,23 @@ class Lowering:
             return self._lazy[value]()
         if value in self.params:
             buffer = self.builder.param(
-                self.unique(value), value.shape or (1,), device_dtype(value.dtype), ParamSource(
-                    self.params[value], reshape=value.shape or (1,), dtype=value.dtype
-                ),
+                self.name_of(value),
+                value.shape or (1,),
+                device_dtype(value.dtype),
+                ParamSource(self.params[value], reshape=value.shape or (1,), dtype=value.dtype),
             )
             return self._shaped(HbmView.whole(buffer.access.buffer), value.shape)
         if value in self.literals:
             array = np.ascontiguousarray(self.literals[value])
             dtype = device_dtype(value.dtype)
-            tensor = self.builder.constant(self.unique(value), array.astype(dtype.np).reshape(array.shape or (1,)), dtype)
+            tensor = self.builder.constant(
+                self.name_of(value), array.astype(dtype.np).reshape(array.shape or (1,)), dtype
+            )
             return self._shaped(HbmView.whole(tensor.access.buffer), value.shape)
         base = self.root(value)
-        if base is not value and (base in self._views or base in self._lazy or base in self.params or base in self.literals):
+        if base is not value and (
+            base in self._views or base in self._lazy or base in self.params or base in self.literals
+        ):
             reshaped = self.view(base).reshape(value.shape)
             return reshaped if reshaped is not None else self._shaped(self.contiguous(base), value.shape)
         if self.has_tiles(base):
@@ -257,13 +262,16 @@ class Lowering:
             raise error("E0901", f"a contiguous tensor of shape {view.shape} does not reshape to {shape}")
         return reshaped
 
-    def unique(self, value: Value) -> str:
-        return f"{value.name or 'value'}"
+    def name_of(self, value: Value) -> str:
+        """A name for a buffer that holds `value`; the builder makes it unique."""
+        return value.name or "value"
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> HbmView:
         """A new tensor in HBM."""
-        tensor = nl.ndarray(shape or (1,), dtype=device_dtype(dtype), buffer=nl.private_hbm)
-        return self._shaped(HbmView.whole(tensor.access.buffer), shape)
+        return self._shaped(HbmView.whole(self._hbm(shape, device_dtype(dtype))), shape)
+
+    def _hbm(self, shape: tuple[int, ...], dtype: DType) -> Buffer:
+        return nl.ndarray(shape or (1,), dtype=dtype, buffer=nl.private_hbm).access.buffer
 
     def contiguous(self, value: Value) -> HbmView:
         """`value` in HBM in row-major order without gaps, copied there if need be."""
@@ -302,13 +310,13 @@ class Lowering:
             nisa.dma_copy(dst=tile[done : done + count], src=NkiTensor(access))
 
     def _load(self, value: Value, layout: Layout) -> Tiles:
-        view = self._view_for(value, layout)
+        view = self.view_in(value, layout)
         result = self.new_tiles(layout, value.dtype)
         for (start, size), tile in zip(layout.chunks(), result.tiles, strict=True):
             self.load(tile, view, layout, start, size)
         return result
 
-    def _view_for(self, value: Value, layout: Layout) -> HbmView:
+    def view_in(self, value: Value, layout: Layout) -> HbmView:
         """An HBM view of `value` that splits at the layout's borders; for parameters one that loads in long runs."""
         base = self.root(value)
         if base in self.params and layout.a > 1:
@@ -316,28 +324,43 @@ class Lowering:
         view = self.view(value)
         return view if view.regroup((layout.a, layout.b, layout.c)) is not None else self.contiguous(value)
 
+    def splitting(self, view: HbmView, layout: Layout) -> HbmView:
+        """`view`, or a contiguous copy of it where its dimensions do not split at the layout's borders."""
+        if view.regroup((layout.a, layout.b, layout.c)) is not None:
+            return view
+        copy = self._shaped(HbmView.whole(self._hbm(view.shape, view.dtype)), view.shape)
+        self.copy_view(copy, view)
+        return copy
+
     def param_view(self, value: Value, reshape: tuple[int, ...], permute: tuple[int, ...]) -> HbmView:
         """A parameter rearranged when it is loaded to the device: reshaped, then permuted."""
-        key = ("param", value, reshape, permute)
-        if key not in self._replicas:
+
+        def make() -> NkiTensor:
             shape = tuple(reshape[i] for i in permute)
             source = ParamSource(self.params[value], reshape=reshape, permute=permute, dtype=value.dtype)
-            self._replicas[key] = self.builder.param(self.unique(value), shape, device_dtype(value.dtype), source)
-        return HbmView.whole(self._replicas[key].access.buffer)
+            return self.builder.param(self.name_of(value), shape, device_dtype(value.dtype), source)
 
-    # -- operands of element-wise work ----------------------------------------------------------------------------------
+        return HbmView.whole(self.once(("param", value, reshape, permute), make).access.buffer)
+
+    # -- what several groups share
+    def once(self, key: tuple, make: Callable[[], NkiTensor]) -> NkiTensor:
+        """The tile that `make` gives, made the first time that `key` is asked for."""
+        found = self._shared.get(key)
+        if found is None:
+            found = self._shared[key] = make()
+        return found
+
+    # -- operands of element-wise work
     def replica(self, value: Value, shape: tuple[int, ...], partitions: int) -> NkiTensor:
         """A tile [partitions, elements] with the elements of `value`, seen in `shape`, in every partition."""
-        full = min(PARTITIONS, partitions)
-        key = ("replica", self.root(value), shape)
-        tile = self._replicas.get(key)
-        if tile is None or tile.shape[0] < full:
+
+        def make() -> NkiTensor:
             view = self._shaped(self.view(value), shape)
-            size = math.prod(shape)
-            tile = self.sbuf((full, size), value.dtype)
-            nisa.dma_copy(dst=tile, src=NkiTensor(view.access(((0, full), *view.pairs))))
-            self._replicas[key] = tile
-        return tile if tile.shape[0] == partitions else tile[:partitions]
+            tile = self.sbuf((partitions, math.prod(shape)), value.dtype)
+            nisa.dma_copy(dst=tile, src=NkiTensor(view.access(((0, partitions), *view.pairs))))
+            return tile
+
+        return self.once(("replica", self.root(value), shape, partitions), make)
 
     def vector(self, value: Value, layout: Layout, start: int, size: int) -> NkiTensor:
         """Rows [start, start + size) of a value with one element per partition, as [size, 1] float32.
@@ -350,20 +373,23 @@ class Lowering:
         """The tile itself or, once made, a copy of it in float32."""
         if tile.dtype is dt.float32:
             return tile
-        key = ("float32", tile.access)
-        if key not in self._replicas:
-            self._replicas[key] = self.sbuf(tile.shape, dt.float32)
-            nisa.tensor_copy(dst=self._replicas[key], src=tile)
-        return self._replicas[key]
+
+        def make() -> NkiTensor:
+            copy = self.sbuf(tile.shape, dt.float32)
+            nisa.tensor_copy(dst=copy, src=tile)
+            return copy
+
+        return self.once(("float32", tile.access), make)
 
     def ones(self, size: int, dtype: DType) -> NkiTensor:
         """A [1, size] tile of ones."""
-        key = ("ones", size, dtype)
-        if key not in self._replicas:
+
+        def make() -> NkiTensor:
             tile = self.sbuf((1, size), dtype)
             nisa.memset(dst=tile, value=1.0)
-            self._replicas[key] = tile
-        return self._replicas[key]
+            return tile
+
+        return self.once(("ones", size, dtype), make)
 
     def fits(self, layout: Layout, dtype: DType) -> bool:
         """Whether a value in this layout stays on chip."""

@@ -9,7 +9,8 @@ from ranvier import dtypes as dt
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, columns
 from ranvier.compiler.lower.context import Lowering, Tiles
-from ranvier.compiler.lower.pointwise import Chunk, Operand, Sink, TileEmitter, operand
+from ranvier.compiler.lower.pointwise import Sink, operand
+from ranvier.compiler.lower.select_instructions import Chunk, Operand, TileEmitter
 from ranvier.errors import error
 from ranvier.graph.composite import Linear
 from ranvier.graph.core import Node, Value
@@ -22,7 +23,12 @@ WEIGHT_BLOCK_BYTES = 24 * 1024
 
 
 def finish(
-    ctx: Lowering, group: Group, layout: Layout, chunk: Chunk, product: NkiTensor, dst: NkiTensor,
+    ctx: Lowering,
+    group: Group,
+    layout: Layout,
+    chunk: Chunk,
+    product: NkiTensor,
+    dst: NkiTensor,
     bias: Operand | None = None,
 ) -> None:
     """Take a product out of PSUM into `dst`, applying the bias and the group's element-wise nodes on the way."""
@@ -90,7 +96,14 @@ def _flat(tiles: Tiles) -> list[NkiTensor]:
 
 
 def _rows_product(
-    ctx: Lowering, group: Group, layout: Layout, sink: Sink, moving: Tiles, weights: list[NkiTensor], n0: int, n: int,
+    ctx: Lowering,
+    group: Group,
+    layout: Layout,
+    sink: Sink,
+    moving: Tiles,
+    weights: list[NkiTensor],
+    n0: int,
+    n: int,
     bias: Value | None,
 ) -> None:
     """Rows of x on partitions of the result: x^T is stationary, the weights move."""
@@ -128,7 +141,14 @@ def _adds_tensor(node: Node, group: Group) -> bool:
 
 
 def _columns_product(
-    ctx: Lowering, group: Group, layout: Layout, sink: Sink, moving: Tiles, weights: list[NkiTensor], n0: int, n: int,
+    ctx: Lowering,
+    group: Group,
+    layout: Layout,
+    sink: Sink,
+    moving: Tiles,
+    weights: list[NkiTensor],
+    n0: int,
+    n: int,
     bias: Value | None,
 ) -> None:
     """Columns of the result on partitions: the weights are stationary, x^T moves."""
@@ -158,7 +178,9 @@ def lower_matmul(ctx: Lowering, group: Group) -> None:
     assert node is not None
     left, right = node.inputs
     if min(len(left.shape), len(right.shape)) < 2:
-        raise error("E0604", f"matmul of shapes {left.shape} and {right.shape}: vectors are not supported", where=node.loc)
+        raise error(
+            "E0604", f"matmul of shapes {left.shape} and {right.shape}: vectors are not supported", where=node.loc
+        )
     result = group.last.output
     batch = node.output.shape[:-2]
     m_size, k_size = left.shape[-2:]
@@ -182,8 +204,14 @@ def lower_matmul(ctx: Lowering, group: Group) -> None:
 
 
 def _matmul_block(
-    ctx: Lowering, group: Group, layout: Layout, sink: Sink, stationary: list[NkiTensor], moving: list[NkiTensor],
-    index: int, turned: bool,
+    ctx: Lowering,
+    group: Group,
+    layout: Layout,
+    sink: Sink,
+    stationary: list[NkiTensor],
+    moving: list[NkiTensor],
+    index: int,
+    turned: bool,
 ) -> None:
     """One product of the batch, with the stationary side's columns on partitions of the result."""
     on_partitions, free = stationary[0].shape[1], moving[0].shape[1]
@@ -215,4 +243,3 @@ def _batch_index(value: Value, batch: tuple[int, ...]) -> Callable[[int], int]:
         return position
 
     return index
-

@@ -17,7 +17,8 @@ from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, channels
 from ranvier.compiler.lower.context import Lowering
 from ranvier.compiler.lower.contract import finish
-from ranvier.compiler.lower.pointwise import Chunk, Sink, operand
+from ranvier.compiler.lower.pointwise import Sink, operand
+from ranvier.compiler.lower.select_instructions import Chunk
 from ranvier.errors import error
 from ranvier.graph.contract import Conv, Pool
 from ranvier.graph.core import Node, Value
@@ -248,6 +249,7 @@ def _store_pooled(ctx: Lowering, dst: NkiTensor, total: NkiTensor, counts, parti
 
 def _window_counts(op: Pool, window: Window):
     """How many elements each position averages over, [out height, out width]."""
+
     def along(i: int) -> np.ndarray:
         low = window.padding[i][0]
         high = window.size[i] + (sum(window.padding[i]) if op.count_include_pad else low)

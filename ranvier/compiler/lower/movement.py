@@ -90,7 +90,8 @@ def _padded(ctx: Lowering, node: Node) -> HbmView:
             if size:
                 starts = tuple(start if i == axis else op.low[i] if i < axis else 0 for i in range(len(result.shape)))
                 shape = tuple(
-                    size if i == axis else source.shape[i] if i < axis else result.shape[i] for i in range(len(result.shape))
+                    size if i == axis else source.shape[i] if i < axis else result.shape[i]
+                    for i in range(len(result.shape))
                 )
                 _fill_number(ctx, _part(view, starts, shape), float(op.value))
     _fill_from(ctx, _part(view, op.low, source.shape), source)
@@ -114,4 +115,3 @@ def _store_rows(ctx: Lowering, tile, view: HbmView, start: int, size: int, outer
     assert boxes is not None
     for done, count, access in boxes:
         nisa.dma_copy(dst=NkiTensor(access), src=tile[done : done + count])
-

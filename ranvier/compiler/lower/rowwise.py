@@ -9,7 +9,8 @@ from ranvier.compiler.graph.assign_layouts import reduction_layout
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, rows
 from ranvier.compiler.lower.context import Affine, Lowering
-from ranvier.compiler.lower.pointwise import Chunk, Sink, operand
+from ranvier.compiler.lower.pointwise import Sink, operand
+from ranvier.compiler.lower.select_instructions import Chunk
 from ranvier.compiler.lower.view import HbmView
 from ranvier.errors import error
 from ranvier.graph.composite import LayerNorm, LogSoftmax, RmsNorm, Rope, Softmax
@@ -40,10 +41,18 @@ def lower_row_function(ctx: Lowering, group: Group) -> None:
     """Layer norm, RMS norm, softmax and log-softmax over the last axis."""
     node = _single(group)
     op, x = node.op, node.inputs[0]
-    axes = op.axes if isinstance(op, LayerNorm) else (op.axis,) if isinstance(op, (Softmax, LogSoftmax)) else (len(x.shape) - 1,)
+    axes = (
+        op.axes
+        if isinstance(op, LayerNorm)
+        else (op.axis,)
+        if isinstance(op, (Softmax, LogSoftmax))
+        else (len(x.shape) - 1,)
+    )
     first = min(a % len(x.shape) for a in axes)
     if tuple(sorted(a % len(x.shape) for a in axes)) != tuple(range(first, len(x.shape))):
-        raise error("E0604", f"{op.name} over axes {axes} of shape {x.shape}: only trailing axes are supported", where=node.loc)
+        raise error(
+            "E0604", f"{op.name} over axes {axes} of shape {x.shape}: only trailing axes are supported", where=node.loc
+        )
     layout = rows(x.shape, first)
     if isinstance(op, LayerNorm) and len(node.inputs) > 1 and ctx.fits(layout, node.output.dtype):
         _lower_layer_norm(ctx, node, layout)
@@ -71,7 +80,9 @@ def _lower_layer_norm(ctx: Lowering, node: Node, layout: Layout) -> None:
     ctx.put_affine(node.output, Affine(normal, weight, bias))
 
 
-def _emit_row_function(ctx: Lowering, node: Node, layout: Layout, chunk: Chunk, dst: NkiTensor, data: NkiTensor) -> None:
+def _emit_row_function(
+    ctx: Lowering, node: Node, layout: Layout, chunk: Chunk, dst: NkiTensor, data: NkiTensor
+) -> None:
     def replica(value: Value) -> NkiTensor:
         return ctx.replica(value, value.shape, chunk.b)
 
@@ -116,30 +127,38 @@ def lower_rope(ctx: Lowering, group: Group) -> None:
     sink.finish()
 
 
-def _heads(ctx: Lowering, value: Value, shape: tuple[int, ...], layout: Layout, chunk: Chunk, heads: int, size: int) -> NkiTensor:
+def _heads(
+    ctx: Lowering, value: Value, shape: tuple[int, ...], layout: Layout, chunk: Chunk, heads: int, size: int
+) -> NkiTensor:
     """An operand of rope as [rows, heads, D]: cos and sin are the same for all heads."""
     if math.prod(value.shape) != math.prod(shape):
         aligned = (1,) * (len(shape) - len(value.shape)) + value.shape
         if len(shape) == 4 and aligned[2] == 1:  # one row for all heads of a position
-            per_row = ctx.sbuf((chunk.b, 1, size), value.dtype)
-            view = ctx.view(value).broadcast((*shape[:2], 1, size))
-            if view.regroup((1, layout.b, size)) is None:
-                copy = ctx.scratch((*shape[:2], 1, size), value.dtype)
-                ctx.copy_view(copy, view)
-                view = copy
-            key = ("rope", value, chunk.b0, chunk.b)
-            if key not in ctx._replicas:
-                ctx.load(per_row, view, Layout(1, layout.b, size), chunk.b0, chunk.b)
-                ctx._replicas[key] = per_row
-            return ctx._replicas[key].broadcast(1, heads)
+            box = Layout(1, layout.b, size)
+
+            def make() -> NkiTensor:
+                view = ctx.splitting(ctx.view(value).broadcast((*shape[:2], 1, size)), box)
+                tile = ctx.sbuf((chunk.b, 1, size), value.dtype)
+                ctx.load(tile, view, box, chunk.b0, chunk.b)
+                return tile
+
+            return ctx.once(("rope", value, chunk.b0, chunk.b), make).broadcast(1, heads)
     tile = operand(ctx, value, shape, layout, chunk)
     assert isinstance(tile, NkiTensor)
     return tile.reshape((chunk.b, heads, size))
 
 
-# -- reductions -------------------------------------------------------------------------------------------------------------
+# -- reductions
 
-_REDUCTIONS = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum", "any": "maximum", "all": "minimum", "prod": "multiply"}
+_REDUCTIONS = {
+    "sum": "add",
+    "mean": "add",
+    "max": "maximum",
+    "min": "minimum",
+    "any": "maximum",
+    "all": "minimum",
+    "prod": "multiply",
+}
 
 
 def lower_reduce(ctx: Lowering, group: Group) -> None:
@@ -149,7 +168,9 @@ def lower_reduce(ctx: Lowering, group: Group) -> None:
     x, op = node.inputs[0], node.op
     layout = reduction_layout(x.shape, op.axes) if op.axes else None
     if layout is None:
-        raise error("E0604", f"reduction over axes {op.axes} of shape {x.shape}: the axes must be neighbours", where=node.loc)
+        raise error(
+            "E0604", f"reduction over axes {op.axes} of shape {x.shape}: the axes must be neighbours", where=node.loc
+        )
     count = math.prod(x.shape[i] for i in op.axes)
     groups = layout.free // count
     result = Layout(groups if layout.c == 1 else layout.a, layout.b, 1)
@@ -188,7 +209,7 @@ def _reduce_tile(ctx: Lowering, kind: str, count: int, dst: NkiTensor, data: Nki
         nisa.tensor_reduce(dst=dst, op=_REDUCTIONS[kind], data=data, axis=2)
 
 
-# -- embedding --------------------------------------------------------------------------------------------------------------
+# -- embedding
 
 
 def lower_take(ctx: Lowering, group: Group) -> None:
@@ -197,7 +218,9 @@ def lower_take(ctx: Lowering, group: Group) -> None:
     assert isinstance(node.op, Take)
     table, indices = node.inputs
     if node.op.axis != 0:
-        raise error("E0604", f"take along axis {node.op.axis} of shape {table.shape}: only axis 0 is supported", where=node.loc)
+        raise error(
+            "E0604", f"take along axis {node.op.axis} of shape {table.shape}: only axis 0 is supported", where=node.loc
+        )
     view = ctx.view(table)
     width = math.prod(table.shape[1:])
     flat = view.reshape((table.shape[0], width))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -83,7 +82,7 @@ class HbmView:
 
     def regroup(self, sizes: tuple[int, ...]) -> list[Pairs] | None:
         """The walk in row-major order cut into groups of `sizes` elements; None where a border falls inside a pair."""
-        todo = [p for p in merged(self.pairs)][::-1]
+        todo = list(reversed(merged(self.pairs)))
         groups: list[Pairs] = []
         for size in reversed(sizes):
             group: list[tuple[int, int]] = []
@@ -109,7 +108,9 @@ class HbmView:
         return AccessPattern(self.buffer, self.offset + offset, pairs or ((1, 1),), self.buffer.dtype)
 
     def boxes(self, layout: Layout, start: int, size: int) -> Iterator[tuple[int, int, AccessPattern]] | None:
-        """Rows [start, start + size) of axis b of `layout` as HBM accesses: (first row, rows, access [rows, a..., c...]).
+        """Rows [start, start + size) of axis b of `layout` as HBM accesses.
+
+        Each is (first row, rows, access of shape [rows, a..., c...]).
 
         None where the view's dimensions do not split at the layout's borders (a contiguous copy always does).
         """
@@ -133,7 +134,3 @@ class HbmView:
                 offset += digit * outer_stride
             yield done, count, self.access(((stride, count), *free), offset)
             done += count
-
-
-def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

@@ -1,0 +1,427 @@
+"""Instruction selection for the element-wise operations on one tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ranvier import dtypes as dt
+from ranvier.compiler.lower.context import Lowering, device_dtype
+from ranvier.dtypes import DType
+from ranvier.errors import error
+from ranvier.graph.composite import Gelu, Silu
+from ranvier.graph.core import Node, Value
+from ranvier.graph.elementwise import Binary, Cast, Clamp, Compare, Select, Unary
+from ranvier.nki import isa as nisa
+from ranvier.nki.tensor import NkiTensor
+
+Operand = NkiTensor | float
+"""A tile [P, ...], one value per partition [P, 1], or a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Part of a group's result: rows [b0, b0 + b) of axis b, [a0, a0 + a) of a, [c0, c0 + c) of c."""
+
+    b0: int
+    b: int
+    a0: int
+    a: int
+    c0: int
+    c: int
+
+    def of(self, tile: NkiTensor) -> NkiTensor:
+        """This chunk of a [b, a, c] tile that holds the chunk's rows."""
+        whole = tile.shape[1:] == (self.a, self.c)
+        return tile if whole else tile[:, self.a0 : self.a0 + self.a, self.c0 : self.c0 + self.c]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.b, self.a, self.c
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pending instruction. `kind`: "scalar" (tensor_scalar with one or two operations), "tensor", "act"."""
+
+    kind: str
+    data: Operand
+    operations: tuple[tuple[str, Operand, bool], ...] = ()
+    function: str = ""
+    scale: Operand = 1.0
+    bias: Operand | None = None
+
+
+def is_vector(x: Operand, chunk: Chunk) -> bool:
+    """One value per partition where the chunk has more than one."""
+    return isinstance(x, NkiTensor) and x.shape == (chunk.b, 1)
+
+
+_REVERSED = {
+    "subtract": "subtract",
+    "greater": "less",
+    "less": "greater",
+    "greater_equal": "less_equal",
+    "less_equal": "greater_equal",
+}
+_BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "maximum": "maximum", "minimum": "minimum",
+           "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
+           "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
+           "left_shift": "left_shift", "right_shift": "right_shift"}  # fmt: skip
+_COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+_ACT = {name: name for name in ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "abs", "sign", "square")}
+
+
+_FUSIBLE = ("add", "subtract", "multiply", "maximum", "minimum")
+"""Operations that scalar_tensor_tensor can do after a scalar one."""
+
+
+class TileEmitter:
+    """Emits the element-wise nodes of a group for one chunk.
+
+    A node's instruction is held back until its result is needed, so that the next one can absorb it: two scalar
+    operations become one tensor_scalar, a scale and a bias go into the activation that follows.
+    """
+
+    def __init__(self, ctx: Lowering, chunk: Chunk, get: Callable[[Value], Operand]):
+        self.ctx, self.chunk, self.get = ctx, chunk, get
+        self.values: dict[Value, Operand | Step] = {}
+        self.uses: dict[Value, int] = {}
+
+    def run(self, nodes: tuple[Node, ...], dst: NkiTensor) -> None:
+        """Emit `nodes`; the last one's result goes to `dst`."""
+        for node in nodes:
+            for value in node.inputs:
+                self.uses[value] = self.uses.get(value, 0) + 1
+        for node in nodes[:-1]:
+            self.values[node.output] = self.step(node)
+        final = self.step(nodes[-1])
+        self.flush(final, dst)
+
+    def plus(self, data: NkiTensor, bias: Operand) -> Operand | Step:
+        """`data` + `bias`, pending."""
+        if isinstance(bias, (int, float)) or is_vector(bias, self.chunk):
+            return Step("scalar", data, (("add", bias, False),))
+        return Step("tensor", data, (("add", bias, False),))
+
+    # -- operands
+    def tile(self, value: Value) -> Operand:
+        """The value as an operand, computed into a tile of its own if it is still pending."""
+        known = self.values.get(value)
+        if isinstance(known, Step):
+            temp = self.ctx.sbuf(self.chunk.shape, value.dtype)
+            self.flush(known, temp)
+            self.values[value] = known = temp
+        if known is None:
+            known = self.values[value] = self.get(value)
+        return known
+
+    def pending(self, value: Value) -> Step | None:
+        """The held-back instruction of a value that nobody else uses."""
+        known = self.values.get(value)
+        return known if isinstance(known, Step) and self.uses.get(value) == 1 else None
+
+    def temp(self, dtype: DType = dt.float32) -> NkiTensor:
+        return self.ctx.sbuf(self.chunk.shape, dtype)
+
+    # -- one node
+    def step(self, node: Node) -> Operand | Step:
+        op = node.op
+        match op:
+            case Unary():
+                return self._unary(op.kind, node.inputs[0])
+            case Binary():
+                return self._binary(node, op.kind, *node.inputs)
+            case Compare():
+                return self._pair(_COMPARE[op.kind], *node.inputs)
+            case Select():
+                return self._select(node)
+            case Cast():
+                return self._cast(node)
+            case Clamp():
+                bounds = [("maximum", op.min), ("minimum", op.max)]
+                return self._scalars(node.inputs[0], [(name, float(v)) for name, v in bounds if v is not None])
+            case Gelu():
+                return self._act("gelu_apprx_tanh" if op.approximate == "tanh" else "gelu", node.inputs[0])
+            case Silu():
+                return self._act("silu", node.inputs[0])
+        raise error("E0604", f"no lowering for {op} as part of an element-wise group", where=node.loc)
+
+    def _scalars(self, value: Value, operations: list[tuple[str, float]]) -> Step:
+        return Step("scalar", self.tile(value), tuple((name, number, False) for name, number in operations))
+
+    def _act(self, function: str, value: Value) -> Step:
+        """An activation, with the scale and bias of a pending multiplication and addition."""
+        before = self.pending(value)
+        if before is not None and before.kind == "scalar" and value.dtype.is_float:
+            names = [(name, rev) for name, _, rev in before.operations]
+            operands = [x for _, x, _ in before.operations]
+            if names == [("multiply", False)]:
+                return Step("act", before.data, function=function, scale=operands[0])
+            if names == [("add", False)] and isinstance(operands[0], NkiTensor):
+                return Step("act", before.data, function=function, bias=operands[0])
+            if names == [("multiply", False), ("add", False)] and isinstance(operands[1], NkiTensor):
+                return Step("act", before.data, function=function, scale=operands[0], bias=operands[1])
+        return Step("act", self.tile(value), function=function)
+
+    def _unary(self, kind: str, value: Value) -> Operand | Step:
+        if kind == "neg":
+            return self._chain(value, ("multiply", -1.0, False))
+        if kind == "relu":
+            before = self.pending(value)
+            if before is not None and before.kind == "scalar" and len(before.operations) == 2:
+                fused = self._act("relu", value)
+                if fused.scale != 1.0 or fused.bias is not None:
+                    return fused
+            return self._chain(value, ("maximum", 0.0, False))
+        if kind == "logical_not":
+            return self._chain(value, ("equal", 0.0, False))
+        if kind in _ACT:
+            return self._act(_ACT[kind], value)
+        x = self.tile(value)
+        if isinstance(x, (int, float)):
+            raise error("E0901", f"{kind} of a number should have been folded")
+        if kind == "reciprocal":
+            return self._reciprocal(x)
+        if kind in ("sin", "cos"):
+            return self._sine(x, math.pi / 2 if kind == "cos" else 0.0)
+        if kind in ("floor", "ceil", "round", "trunc"):
+            return self._rounded(kind, x)
+        if kind == "isnan":
+            return Step("tensor", x, (("not_equal", x, False),))
+        raise error("E0604", f"no lowering for the element-wise function {kind}")
+
+    def _reciprocal(self, x: NkiTensor) -> NkiTensor:
+        result = self.temp()
+        nisa.reciprocal(dst=result, data=x)
+        return result
+
+    def _integer_part(self, x: NkiTensor) -> NkiTensor:
+        """x rounded to the nearest integer (to even), as float32."""
+        whole, back = self.temp(dt.int32), self.temp()
+        nisa.tensor_copy(dst=whole, src=x)
+        nisa.tensor_copy(dst=back, src=whole)
+        return back
+
+    def _rounded(self, kind: str, x: NkiTensor) -> Operand | Step:
+        nearest = self._integer_part(x)
+        if kind == "round":
+            return nearest
+        result, excess = self.temp(), self.temp()
+        if kind == "trunc":
+            # toward zero: |x| rounded down, with x's sign
+            size, sign = self.temp(), self.temp()
+            nisa.activation(dst=size, op="abs", data=x)
+            nisa.activation(dst=sign, op="sign", data=x)
+            down, above = self._integer_part(size), self.temp()
+            nisa.tensor_tensor(dst=above, data1=down, data2=size, op="greater")
+            nisa.tensor_tensor(dst=result, data1=down, data2=above, op="subtract")
+            return Step("tensor", result, (("multiply", sign, False),))
+        nisa.tensor_tensor(dst=excess, data1=nearest, data2=x, op="greater" if kind == "floor" else "less")
+        return Step("tensor", nearest, (("subtract" if kind == "floor" else "add", excess, False),))
+
+    def _sine(self, x: NkiTensor, shift: float) -> Step:
+        """sin(x + shift) with the argument brought to [-pi, pi], where the scalar engine's sine is valid."""
+        turns, shifted = self.temp(), x
+        if shift:
+            shifted = self.temp()
+            nisa.tensor_scalar(dst=shifted, data=x, op0="add", operand0=shift)
+        nisa.tensor_scalar(dst=turns, data=shifted, op0="multiply", operand0=1.0 / (2.0 * math.pi))
+        whole = self._integer_part(turns)
+        reduced = self.temp()
+        nisa.scalar_tensor_tensor(
+            dst=reduced, data=whole, op0="multiply", operand0=-2.0 * math.pi, op1="add", operand1=shifted
+        )
+        bounded = self.temp()
+        limit = math.nextafter(math.pi, 0.0) - 3e-7
+        nisa.tensor_scalar(dst=bounded, data=reduced, op0="maximum", operand0=-limit, op1="minimum", operand1=limit)
+        return Step("act", bounded, function="sin")
+
+    # -- two operands
+    def _binary(self, node: Node, kind: str, left: Value, right: Value) -> Operand | Step:
+        if kind in _BINARY:
+            return self._pair(_BINARY[kind], left, right)
+        if kind == "div":
+            return self._divide(left, right)
+        if kind == "pow":
+            return self._power(left, right)
+        raise error("E0604", f"no lowering for the element-wise operation {kind}", where=node.loc)
+
+    def _divide(self, left: Value, right: Value) -> Operand | Step:
+        divisor = self.tile(right)
+        if isinstance(divisor, (int, float)):
+            return self._chain(left, ("multiply", 1.0 / divisor, False))
+        if is_vector(divisor, self.chunk):
+            inverse: Operand = self.ctx.sbuf((self.chunk.b, 1), dt.float32)
+            nisa.reciprocal(dst=inverse, data=divisor)
+            return self._chain(left, ("multiply", inverse, False))
+        inverse = self._reciprocal(divisor)
+        above = self.tile(left)
+        if isinstance(above, (int, float)) or is_vector(above, self.chunk):
+            return Step("scalar", inverse, (("multiply", above, False),))
+        return Step("tensor", above, (("multiply", inverse, False),))
+
+    def _power(self, left: Value, right: Value) -> Operand | Step:
+        exponent = self.ctx.number(right)
+        if exponent == 2.0:
+            return self._act("square", left)
+        if exponent == 0.5:
+            return self._act("sqrt", left)
+        if exponent == -0.5:
+            return self._act("rsqrt", left)
+        if exponent is not None and exponent == int(exponent) and 3 <= exponent <= 4:
+            x = self.tile(left)
+            square, result = self.temp(), self.temp()
+            nisa.tensor_tensor(dst=square, data1=x, data2=x, op="multiply")
+            nisa.tensor_tensor(dst=result, data1=square, data2=square if exponent == 4 else x, op="multiply")
+            return result
+        base, power = (self._in_sbuf(self._as_tile(self.tile(v), dt.float32)) for v in (left, right))
+        return Step("tensor", base, (("power", power, False),))  # on gpsimd, which alone has powers and reads SBUF only
+
+    def _in_sbuf(self, x: Operand) -> Operand:
+        if isinstance(x, NkiTensor) and x.access.space.value == "psum":
+            copy = self.temp()
+            nisa.tensor_copy(dst=copy, src=x)
+            return copy
+        return x
+
+    def _pair(self, name: str, left: Value, right: Value) -> Operand | Step:
+        """A binary ALU operation: with a number or vector it can join a pending scalar operation."""
+        l_known, r_known = self._simple(left), self._simple(right)
+        if r_known is not None and l_known is None:
+            return self._chain(left, (name, r_known, False))
+        if l_known is not None and r_known is None:
+            if name in ("add", "multiply", "maximum", "minimum", "equal", "not_equal") or name not in _REVERSED:
+                return self._chain(right, (name, l_known, False))
+            if name == "subtract":
+                return self._chain(right, (name, l_known, True))
+            return self._chain(right, (_REVERSED[name], l_known, False))
+        return self._tensors(name, left, right)
+
+    def _tensors(self, name: str, left: Value, right: Value) -> Step:
+        for held, rest, swapped in ((left, right, False), (right, left, True)):
+            before = self.pending(held)
+            if name in _FUSIBLE and before is not None and before.kind == "scalar" and len(before.operations) == 1:
+                other = self._as_tile(self.tile(rest), held.dtype)
+                if not self._both_psum(before.data, other):
+                    second = (name, other, swapped and name == "subtract")
+                    return Step("fused", before.data, (*before.operations, second))
+        x, y = self._as_tile(self.tile(left), left.dtype), self._as_tile(self.tile(right), right.dtype)
+        if self._both_psum(x, y):
+            x = self._in_sbuf(x)
+        return Step("tensor", x, ((name, y, False),))
+
+    def _both_psum(self, x: Operand, y: Operand) -> bool:
+        return all(isinstance(t, NkiTensor) and t.access.space.value == "psum" for t in (x, y))
+
+    def _as_tile(self, x: Operand, dtype: DType) -> NkiTensor:
+        """A full tile: numbers and vectors are spread."""
+        if isinstance(x, (int, float)):
+            tile = self.temp(dtype)
+            nisa.memset(dst=tile, value=x)
+            return tile
+        if is_vector(x, self.chunk):
+            return x.reshape((self.chunk.b, 1, 1)).broadcast(1, self.chunk.a).broadcast(2, self.chunk.c)
+        return x
+
+    def _simple(self, value: Value) -> Operand | None:
+        """The value if it is a number or one value per partition."""
+        if isinstance(self.values.get(value), Step):
+            return None
+        x = self.tile(value)
+        return x if isinstance(x, (int, float)) or is_vector(x, self.chunk) else None
+
+    def _chain(self, value: Value, operation: tuple[str, Operand, bool]) -> Step:
+        """`operation` on `value`, as the second operation of a pending tensor_scalar where that is possible."""
+        before = self.pending(value)
+        one = before is not None and before.kind == "scalar" and len(before.operations) == 1
+        if before is not None and one and not _bitwise(before.operations[0][0], operation[0]):
+            return replace(before, operations=(*before.operations, operation))
+        data = self.tile(value)
+        if isinstance(data, (int, float)) or is_vector(data, self.chunk):
+            data = self._as_tile(data, value.dtype)
+        return Step("scalar", data, (operation,))
+
+    def _cast(self, node: Node) -> Operand | Step:
+        value = node.inputs[0]
+        to = node.op.dtype  # type: ignore[attr-defined]
+        if to is dt.bool_:
+            return self._chain(value, ("not_equal", 0.0, False))
+        before = self.pending(value)
+        # Between floats the result's own rounding is the cast; a narrower type in between would have rounded first.
+        if before is not None and value.dtype.is_float and to.is_float and to.itemsize <= value.dtype.itemsize:
+            return before
+        x = self.tile(value)
+        if to.is_integer and value.dtype.is_float:
+            return Step("tensor", self._toward_zero(x), (("bypass", x, False),))
+        return Step("tensor", x, (("bypass", x, False),))
+
+    def _toward_zero(self, x: Operand) -> NkiTensor:
+        tile = self._as_tile(x, dt.float32)
+        step = self._rounded("trunc", tile)
+        result = self.temp()
+        self.flush(step, result)
+        return result
+
+    def _select(self, node: Node) -> NkiTensor:
+        condition, on_true, on_false = (self.tile(v) for v in node.inputs)
+        result = self.temp(node.output.dtype)
+        predicate = self._in_sbuf_as(self._as_tile(condition, dt.uint8), dt.uint8)
+        if isinstance(on_false, (int, float)):
+            nisa.memset(dst=result, value=_literal(on_false, node.output.dtype))
+        else:
+            nisa.tensor_copy(dst=result, src=self._as_tile(on_false, node.output.dtype))
+        source: Operand = on_true
+        if isinstance(on_true, NkiTensor):
+            source = self._in_sbuf_as(self._as_tile(on_true, node.output.dtype), device_dtype(node.output.dtype))
+        nisa.tensor_copy_predicated(dst=result, src=source, predicate=predicate)
+        return result
+
+    def _in_sbuf_as(self, x: NkiTensor, dtype: DType) -> NkiTensor:
+        if x.dtype is dtype and x.access.space.value == "sbuf":
+            return x
+        copy = self.temp(dtype)
+        nisa.tensor_copy(dst=copy, src=x)
+        return copy
+
+    # -- emission
+    def flush(self, step: Operand | Step, dst: NkiTensor) -> None:
+        """Emit what is pending, into `dst`."""
+        if isinstance(step, (int, float)):
+            nisa.memset(dst=dst, value=step)
+            return
+        if isinstance(step, NkiTensor):
+            nisa.tensor_copy(dst=dst, src=self._as_tile(step, dst.dtype))
+            return
+        data = self._as_tile(step.data, dt.float32)
+        if step.kind == "act":
+            nisa.activation(dst=dst, op=step.function, data=data, bias=step.bias, scale=step.scale)
+            return
+        if step.kind == "scalar":
+            first, second = step.operations[0], step.operations[1] if len(step.operations) == 2 else (None, None, False)
+            nisa.tensor_scalar(
+                dst=dst, data=data, op0=first[0], operand0=first[1], reverse0=first[2],
+                op1=second[0], operand1=second[1], reverse1=second[2],
+            )  # fmt: skip
+            return
+        if step.kind == "fused":
+            (op0, operand0, reverse0), (op1, operand1, reverse1) = step.operations
+            nisa.scalar_tensor_tensor(
+                dst=dst, data=data, op0=op0, operand0=operand0, op1=op1, operand1=operand1,
+                reverse0=reverse0, reverse1=reverse1,
+            )  # fmt: skip
+            return
+        name, other, _ = step.operations[0]
+        if name == "bypass":
+            nisa.tensor_copy(dst=dst, src=data)
+        else:
+            nisa.tensor_tensor(dst=dst, data1=data, data2=other, op=name)
+
+
+def _bitwise(*names: str) -> bool:
+    return any(n.startswith("bitwise") or n.endswith("shift") for n in names)
+
+
+def _literal(number: float, dtype: DType) -> float | int:
+    return int(number) if dtype.is_integer or dtype is dt.bool_ else number
