@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -262,6 +264,7 @@ def test_bfloat16_parameters_share_memory():
     lambda x: x.relu_() + 1,
     lambda x: (x * 2).relu_().add_(1).mul_(x),
     lambda x: x.clone().add_(1) * x,
+    lambda x: (y := x.clone(), z := y.relu_(), y.add_(1), z * y)[-1],
 ])
 def test_in_place_operators(function):
     class Module(nn.Module):
@@ -269,6 +272,38 @@ def test_in_place_operators(function):
             return function(x + 1)
 
     check(Module(), (torch.randn(3, 4),))
+
+
+class Program(nn.Module):
+    """A random sequence of operators, of which some write in place and some make views; returns all that they made."""
+
+    def __init__(self, steps: list[tuple[str, int, int]]):
+        super().__init__()
+        self.steps = steps
+
+    def forward(self, x, y):
+        made = [x + 1, y * 2]
+        for kind, i, j in self.steps:
+            a, b = made[i % len(made)], made[j % len(made)]
+            if kind == "row":
+                a[j % 3] = b[0].clone()  # what torch does where source and target overlap is not defined
+                continue
+            made.append({
+                "mul": lambda a=a, b=b: a * b, "add_": lambda a=a, b=b: a.add_(b.clone()),
+                "relu_": lambda a=a: a.relu_(),
+                "t": lambda a=a: a.t(), "view": lambda a=a: a.reshape(3, 3),
+                "clone": lambda a=a: a.clone(),
+                "mul_": lambda a=a: a.mul_(2), "flip": lambda a=a: a.flip(0),
+            }[kind]())
+        return made
+
+
+@given(st.lists(st.tuples(st.sampled_from(("mul", "add_", "relu_", "t", "view", "clone", "mul_", "flip", "row")),
+                          st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=6))
+# Shrinking would take minutes; the programs are small.
+@settings(max_examples=10, deadline=None, derandomize=True, phases=[Phase.generate])
+def test_in_place_operators_and_views_in_any_order(steps):
+    check(Program(steps), (torch.linspace(-1, 1, 9).reshape(3, 3), torch.linspace(-2, 1, 9).reshape(3, 3)))
 
 
 def test_writes_through_views_are_made_functional():

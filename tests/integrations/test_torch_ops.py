@@ -276,6 +276,7 @@ CASES: dict[str, list[Case]] = _simple() | {
     "arange.start": [call(2, 7)],
     "arange.start_step": [call(0, 10, 3), call(9, 0, -2), call(0.0, 1.0, 0.3)],
     "linspace.default": [call(0.0, 1.0, 7)],
+    "zero.default": [call(X)],
     "eye.default": [call(3)],
     "eye.m": [call(3, 4, dtype=torch.int64)],
     "tril.default": [call(X), call(In((2, 3, 4)), 1), call(N, -1)],

@@ -146,10 +146,14 @@ class _Scope:
         self.values: dict[fx.Node, Any] = {}
         self.rewritten: dict[fx.Node, fx.Node] = {}  # a node written to in place -> the node that has its new value
 
-    def __getitem__(self, node: fx.Node) -> Any:
+    def latest(self, node: fx.Node) -> fx.Node:
+        """The node that has the present value of the memory that `node` made."""
         while node in self.rewritten:
             node = self.rewritten[node]
-        return self.values[node]
+        return node
+
+    def __getitem__(self, node: fx.Node) -> Any:
+        return self.values[self.latest(node)]
 
     def resolve(self, arguments: Any) -> Any:
         """`arguments` of a node with values in place of nodes."""
@@ -219,7 +223,7 @@ class Importer:
             elif node.op == "call_function" and str(node.target) not in DROPPED:
                 scope.values[node] = self._call(node, scope, outer)
                 if exporting.is_mutating(node.target):
-                    scope.rewritten[node.args[0]] = node  # type: ignore[index]
+                    scope.rewritten[scope.latest(node.args[0])] = node  # type: ignore[arg-type]
         return results
 
     def _bind_attribute(self, graph: fx.Graph, node: fx.Node) -> None:

@@ -29,7 +29,7 @@ def full(ctx: Context, x: Value | None = None, fill_value=None, value=None, s=No
     return ctx.emit(g.Full(ctx.shape, given, ctx.dtype))
 
 
-@rule("zeros.default", "zeros_like.default", "new_zeros.default")
+@rule("zeros.default", "zeros_like.default", "new_zeros.default", "zero.default")
 def zeros(ctx: Context, x: Value | None = None, dtype=None, size=None) -> Value:
     return ctx.emit(g.Full(ctx.shape, 0, ctx.dtype))
 
