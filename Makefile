@@ -24,7 +24,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/walkthrough.py
 
 clean:
-	rm -rf $(VENV) docs/reference
+	rm -rf $(VENV)
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)

@@ -251,7 +251,8 @@ _add("E0704", Kind.UNSUPPORTED, "a model with inputs or outputs that an artifact
 
 # E08: settings, targets, command line ---------------------------------------------------------------------------------
 _add("E0801", Kind.USER, "no target has this name",
-     "Targets are chosen by name.", "`ranvier targets` lists them")
+     "Targets are chosen by name, in any case: that of the instances (trn2), of the chip or of the generation (gen3).",
+     "`ranvier targets` lists them")
 _add("E0802", Kind.USER, "a setting has a value it does not take",
      "Settings are typed; the message says what the setting takes and where the value came from.", "")
 _add("E0803", Kind.USER, "a package that this needs is not installed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ranvier.cli.output import print_json
+from ranvier.cli.spec import need_torch
 from ranvier.errors import error
 
 
@@ -20,9 +20,7 @@ def ops(
     """List the operators that are imported, and what they become."""
     if framework != "torch":
         raise error("E0802", f"no front end is called {framework!r}; there is torch")
-    if importlib.util.find_spec("torch") is None:
-        raise error("E0803", "the list of operators needs torch, which is not installed",
-                    fix="pip install torch==2.13.0 and then 'ranvier[torch]'")
+    need_torch("the list of operators")
     from ranvier.frontends.torch.table import supported_ops
 
     rows = supported_ops()

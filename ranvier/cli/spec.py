@@ -25,6 +25,13 @@ class ModelSpec:
     kwargs: Mapping[str, Any]
 
 
+def need_torch(what: str) -> None:
+    """Raise E0803 if torch is not installed; `what` needs it."""
+    if importlib.util.find_spec("torch") is None:
+        raise error("E0803", f"{what} needs torch, which is not installed",
+                    fix="pip install torch==2.13.0 and then 'ranvier[demo]'")
+
+
 def load_model(text: str) -> ModelSpec:
     """The model that `text` names: ``minilm``, or ``path/to/file.py:attribute``.
 
@@ -32,6 +39,7 @@ def load_model(text: str) -> ModelSpec:
     example_kwargs), or such a tuple. Raises E0804 for files and attributes that are not there or are something else.
     """
     if text in BUILT_IN:
+        need_torch(f"the model {text}")
         from ranvier.frontends.torch.minilm import minilm
 
         model, args = minilm()

@@ -6,7 +6,7 @@ import small_program
 from small_program import COLUMNS, ROWS, inputs
 
 from ranvier.errors import RanvierError
-from ranvier.runtime.calling import ArrayCalling
+from ranvier.runtime.calling import ArrayCalling, constant_leaf, describe_tree
 from ranvier.runtime.state import to_device
 
 
@@ -110,3 +110,10 @@ def test_wrong_structure_names_the_place(batch, flag, words):
         ArrayCalling(NESTED).flatten((batch,), {"flag": flag})
     assert caught.value.code == "E0603"
     assert words in str(caught.value)
+
+
+def test_what_has_no_description_is_refused():
+    for value in (object(), {1.5j: 3}, {"x": {1, 2}}):
+        with pytest.raises(RanvierError) as caught:
+            describe_tree(value, lambda part: constant_leaf(part, "x") if isinstance(part, int | set) else None)
+        assert caught.value.code == "E0704"
