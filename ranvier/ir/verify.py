@@ -19,6 +19,9 @@ from ranvier.isa.access import AccessPattern, Buffer, Space
 from ranvier.isa.record import Instruction, form, verify
 from ranvier.target.spec import Engine, Target
 
+Touched = dict[int, tuple[list[AccessPattern], list[AccessPattern]]]
+"""What each slot, by its place in kernel order, reads and writes."""
+
 
 def verify_program(program: Program, target: Target) -> None:
     """Raise the error of the first rule that `program` breaks on `target`.
@@ -27,8 +30,9 @@ def verify_program(program: Program, target: Target) -> None:
     accesses that nothing orders or that are ordered against the kernel, E0306 for an instruction on the wrong engine.
     """
     _check_placements(program, target)
-    _check_slots(program, target)
-    _check_order(program, run_abstractly(program), target)
+    touched: Touched = {s.order: (s.instruction.reads(), s.instruction.writes()) for _, s in program.slots()}
+    _check_slots(program, touched, target)
+    _check_order(program, run_abstractly(program), touched, target)
 
 
 def _check_placements(program: Program, target: Target) -> None:
@@ -67,7 +71,7 @@ def _check_bank(buffer: Buffer, byte: int, bank: int) -> None:
         raise error("E0901", f"{buffer.name} lies at bytes {byte} to {byte + size} of psum, across a border of banks")
 
 
-def _check_slots(program: Program, target: Target) -> None:
+def _check_slots(program: Program, touched: Touched, target: Target) -> None:
     """Engines, names, queues, and that each semaphore counts the completions of one engine or one queue."""
     declared, known = set(program.semaphores), program.by_name
     checked: set[tuple] = set()
@@ -85,13 +89,12 @@ def _check_slots(program: Program, target: Target) -> None:
                 raise error("E0306", message, where=inst.loc, rule="ISA-5")
             verify(inst, target)
             checked.add(shape)
-        writes = inst.writes()
-        for group in (inst.reads(), writes):
+        for group in touched[slot.order]:
             for ap in group:
                 buffer = known.get(ap.buffer.name)
                 if buffer is not ap.buffer and buffer != ap.buffer:
                     raise error("E0901", f"{inst.MNEMONIC} names the unknown buffer {ap.buffer.name}", where=inst.loc)
-                if ap.buffer.kind.preset and group is writes:
+                if ap.buffer.kind.preset and group is touched[slot.order][1]:
                     raise error("E0901", f"{inst.MNEMONIC} writes {ap.buffer.name}, an input", where=inst.loc)
         if (slot.queue is not None) is not inst.IS_DMA:
             raise error("E0901", f"{inst.MNEMONIC} has queue {slot.queue}", where=inst.loc)
@@ -210,7 +213,7 @@ def _deadlock(program: Program, at: list[int], values: dict[str, int]) -> Except
     return error("E0404", f"{len(notes)} engines of {program.name} wait forever", where=where, notes=tuple(notes))
 
 
-def _check_order(program: Program, ordering: Ordering, target: Target) -> None:
+def _check_order(program: Program, ordering: Ordering, touched: Touched, target: Target) -> None:
     """Every pair of conflicting accesses is ordered by streams and semaphores; on one buffer as the kernel orders them.
 
     The slots are walked in one order in which they can run: if every conflict along it is enforced, all runs are alike.
@@ -218,34 +221,40 @@ def _check_order(program: Program, ordering: Ordering, target: Target) -> None:
     """
     maps = {space: ConflictMap() for space in Space}
     states: dict[str, int] = {}
-    placed = program.placed
-    sequence = list(ordering.slots)
-    touched = [frozenset(ap.buffer.name for ap in _accesses(ordering.slots[order])) for order in sequence]
-    owners = _Owners(program, target)
+    placed, slots = program.placed, ordering.slots
+    sequence = list(slots)
+    is_mixed = False  # a read that meets a write to another buffer, perhaps one that a later write hides
     for rank, order in enumerate(sequence):
-        slot = ordering.slots[order]
         found: set[int] = set()
-        for reads, accesses in ((True, slot.instruction.reads()), (False, slot.instruction.writes())):
-            for ap in accesses:
+        for group in touched[order]:
+            for ap in group:
+                name, space = ap.buffer.name, ap.buffer.space
                 if ap.buffer.kind.preset:
                     continue  # nothing writes it
-                place, before = placed[ap.buffer.name], set[int]()
-                conflicts = maps[ap.buffer.space]
-                look = conflicts.read if reads else conflicts.write
+                place, before = placed[name], set[int]()
+                is_read = group is touched[order][0]
+                look = maps[space].read if is_read else maps[space].write
                 look(rank, footprint(ap, place.partition, place.byte), before)
                 before.discard(rank)
                 for other in before:
-                    if sequence[other] > order and ap.buffer.name in touched[other]:
-                        raise _race(slot, ordering.slots[sequence[other]])
+                    reads, writes = touched[sequence[other]]
+                    if sequence[other] > order and any(a.buffer.name == name for a in (*reads, *writes)):
+                        raise _race(slots[order], slots[sequence[other]])
+                    is_mixed = is_mixed or (is_read and any(a.buffer.name != name for a in writes))
                 found |= before
-        for state in slot.instruction.states():
+        for state in slots[order].instruction.states():
             if state in states:
                 found.add(states[state])
+                if sequence[states[state]] > order:
+                    raise _race(slots[order], slots[sequence[states[state]]])
             states[state] = rank
         for other in found:
             if not ordering.precedes(sequence[other], order):
-                raise _race(ordering.slots[sequence[other]], slot)
-        owners.follow(slot.instruction)
+                raise _race(slots[sequence[other]], slots[order])
+    if is_mixed:
+        owners = _Owners(program, target)
+        for order in sequence:
+            owners.follow(slots[order].instruction, *touched[order])
 
 
 class _Owners:
@@ -259,34 +268,31 @@ class _Owners:
         sizes = {Space.SBUF: int(target.sbuf.bytes_per_partition.value), Space.PSUM: target.psum.bytes_per_partition}
         self.bytes = {space: np.zeros((quadrants, size), np.int32) for space, size in sizes.items()}
 
-    def _cells(self, ap: AccessPattern) -> np.ndarray:
+    def _cells(self, ap: AccessPattern) -> tuple[np.ndarray, bool]:
+        """The owners of the bytes of `ap`, and whether it touches all of them."""
         place = self.program.placed[ap.buffer.name]
         at = footprint(ap, place.partition, place.byte)
         quadrants = self.bytes[ap.space][at.first // self.quadrant : -(-at.last // self.quadrant)]
         if not at.period:
-            return quadrants[:, at.low : at.high]
+            return quadrants[:, at.low : at.high], at.dense
         count = (at.high - at.low - at.run) // at.period + 1
         step, unit = quadrants.strides
         shape, strides = (quadrants.shape[0], count, at.run), (step, at.period * unit, unit)
-        return np.lib.stride_tricks.as_strided(quadrants[:, at.low :], shape, strides)
+        return np.lib.stride_tricks.as_strided(quadrants[:, at.low :], shape, strides), at.dense
 
-    def follow(self, inst: Instruction) -> None:
+    def follow(self, inst: Instruction, reads: list[AccessPattern], writes: list[AccessPattern]) -> None:
         """Check that `inst` reads bytes that were written to the buffers it names, and note what it writes."""
-        for ap in inst.reads():
+        for ap in reads:
             if ap.space.on_chip:
-                cells, own = self._cells(ap), self.number[ap.buffer.name]
-                foreign = cells[(cells != own) & (cells != 0)]
-                if foreign.size:
+                cells, is_exact = self._cells(ap)
+                foreign = cells[(cells != self.number[ap.buffer.name]) & (cells != 0)]
+                if is_exact and foreign.size:
                     thief = self.program.buffers[int(foreign[0]) - 1].name
                     message = f"{thief} has overwritten what {inst.MNEMONIC} reads of {ap.buffer.name}"
                     raise error("E0901", message, where=inst.loc)
-        for ap in inst.writes():
+        for ap in writes:
             if ap.space.on_chip:
-                self._cells(ap)[...] = self.number[ap.buffer.name]
-
-
-def _accesses(slot: Slot) -> list[AccessPattern]:
-    return [*slot.instruction.reads(), *slot.instruction.writes()]
+                self._cells(ap)[0][...] = self.number[ap.buffer.name]
 
 
 def _race(first: Slot, second: Slot) -> Exception:

@@ -17,13 +17,12 @@ from ranvier.isa.vector import TensorCopy, TensorTensor
 from ranvier.target import get
 from ranvier.target.spec import Engine, Target
 
-COPY_ENGINES = (Engine.UNKNOWN, Engine.UNKNOWN, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
 DMA_ENGINES = (Engine.UNKNOWN, Engine.UNKNOWN, Engine.SYNC, Engine.SCALAR, Engine.GPSIMD)
 
 
-def tiny_target(sbuf_bytes: int = 1024) -> Target:
-    """Trainium2 with so little SBUF that memory is reused and spilled."""
-    full = get("trn2")
+def tiny_target(sbuf_bytes: int = 1024, name: str = "trn2") -> Target:
+    """A target with so little SBUF that memory is reused and spilled."""
+    full = get(name)
     return full.replace("sbuf.bytes_per_partition", int(full.sbuf.reserved_bytes_per_partition.value) + sbuf_bytes)
 
 
@@ -140,10 +139,13 @@ class RandomKernel(Maker):
             for start, count, step in self._split(a.shape[1]):
                 x, y, z = (columns(t, start, count, step=step) for t in (a, b, tile))
                 if self.rng.random() < 0.4:
-                    self.add(TensorCopy(dst=z, src=x, engine=self.rng.choice(COPY_ENGINES)))
+                    self.add(TensorCopy(dst=z, src=x, engine=self.rng.choice(self._copy_engines(z, x))))
                 else:
                     self.add(TensorTensor(dst=z, data1=x, data2=y, op=alu(self.rng.choice(("add", "maximum")))))
             self.live.append(tile)
+
+    def _copy_engines(self, to: AccessPattern, source: AccessPattern) -> list[Engine]:
+        return [Engine.UNKNOWN, *TensorCopy(dst=to, src=source).legal_engines(self.target)]
 
     def update(self) -> None:
         """Overwrite part of a tile in place."""

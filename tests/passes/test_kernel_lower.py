@@ -13,10 +13,11 @@ from ranvier.sim.interpreter import Interpreter, run_kernel
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 2**32), length=st.sampled_from((10, 40, 100)), sbuf=st.sampled_from((768, 1024, 2048, 65536))
+    seed=st.integers(0, 2**32), length=st.sampled_from((10, 40, 100)), sbuf=st.sampled_from((768, 1024, 2048, 65536)),
+    name=st.sampled_from(("trn1", "trn2", "trn3")),
 )
-def test_programs_compute_what_kernels_mean(seed, length, sbuf):
-    target = tiny_target(sbuf)
+def test_programs_compute_what_kernels_mean(seed, length, sbuf, name):
+    target = tiny_target(sbuf, name)
     kernel = random_kernel(seed, target, length)
     program = lower_kernel(kernel, target)
     inputs = random_inputs(kernel, seed)

@@ -6,7 +6,8 @@ from ranvier.compiler.kernel.stages import Placed
 from ranvier.ir.kernel import accesses
 from ranvier.ir.program import Placement
 from ranvier.isa.access import Space
-from ranvier.target.spec import Target
+from ranvier.isa.record import Instruction
+from ranvier.target.spec import Engine, Target
 
 _PARTS = 4
 """Parts of a bank that are handed out by themselves: the usual tile of 128 float32 columns takes one of four."""
@@ -35,21 +36,24 @@ class Banks:
         self.ahead: list[set[str]] = [set() for _ in range(count)]  # those of them whose turn has not come
         self.owner: list[str | None] = [None] * (count * _PARTS)
         self.free_ns = [0.0] * (count * _PARTS)
-        self.left: list[tuple[int, ...]] = [()] * (count * _PARTS)  # instructions on the last buffer in each part
+        self.left: list[tuple[int, ...]] = [()] * (count * _PARTS)  # the last on each engine on what was in each part
         self.part_of: dict[str, int] = {}
         self.done_ns: dict[str, float] = {}
-        self.users: dict[str, list[int]] = {}  # instructions on a buffer so far
-        self.before: dict[str, list[int]] = {}  # instructions on the buffers that were where it is
+        self.users: dict[str, dict[Engine, int]] = {}  # the last on each buffer by engine: engines are in order
+        self.before: dict[str, list[int]] = {}  # the last instructions on the buffers that were where it is
         self.next_turn = 0
-        self.touched = [self._floating(placed, k) for k in range(len(placed.kernel.body))]
+        self.touched = [self._floating(inst) for inst in placed.kernel.body]
         self.remaining = dict.fromkeys(self.names, 0)
         for names in self.touched:
             for name in names:
                 self.remaining[name] += 1
 
-    def _floating(self, placed: Placed, i: int) -> tuple[str, ...]:
-        names = {ap.buffer.name for ap in accesses(placed.kernel.body[i]) if ap.space is Space.PSUM}
-        return tuple(sorted(names & self.turn.keys(), key=self.turn.__getitem__))
+    def _floating(self, inst: Instruction) -> tuple[str, ...]:
+        """The floating buffers that an instruction touches, in order of their turns."""
+        if inst.IS_DMA:
+            return ()
+        names = {ap.buffer.name for ap in accesses(inst) if ap.buffer.space is Space.PSUM}
+        return tuple(sorted(names & self.turn.keys(), key=self.turn.__getitem__)) if names else ()
 
     def _parts(self, size_bytes: int) -> int:
         parts = 1
@@ -89,7 +93,7 @@ class Banks:
         self.part_of[name] = part
         self.placements[name] = Placement(0, part * self.part_bytes)
         self.before[name] = sorted({i for users in self.left[part : part + parts] for i in users})
-        self.users[name], self.done_ns[name] = [], 0.0
+        self.users[name], self.done_ns[name] = {}, 0.0
         self.held[bank].add(name)
         if self.turn[name] > self.next_turn:
             self.ahead[bank].add(name)
@@ -99,13 +103,13 @@ class Banks:
             self.next_turn += 1
 
     def predecessors(self, i: int) -> list[int]:
-        """Instructions on the buffers that were where those of `i` are; they come before `i`."""
+        """The last instructions on the buffers that were where those of `i` are; they come before `i`."""
         return [p for name in self.touched[i] for p in self.before[name]]
 
-    def finish(self, i: int, done_ns: float) -> bool:
+    def finish(self, i: int, engine: Engine, done_ns: float) -> bool:
         """Instruction `i` is scheduled and ends at `done_ns`. True if that may let a waiting one have a place."""
         for name in self.touched[i]:
-            self.users[name].append(i)
+            self.users[name][engine] = i
             self.done_ns[name] = max(self.done_ns[name], done_ns)
             self.remaining[name] -= 1
             if not self.remaining[name]:
@@ -113,7 +117,7 @@ class Banks:
         return bool(self.touched[i])
 
     def _release(self, name: str) -> None:
-        part, parts, users = self.part_of[name], self.parts[name], tuple(self.users.pop(name))
+        part, parts, users = self.part_of[name], self.parts[name], tuple(self.users.pop(name).values())
         for k in range(part, part + parts):
             self.owner[k], self.free_ns[k], self.left[k] = None, self.done_ns[name], users
         self.held[part // _PARTS].discard(name)

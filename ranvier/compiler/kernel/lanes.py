@@ -36,12 +36,13 @@ class _Group:
 class Lane:
     """What one engine may run next, by the activation table it needs, since changing the table takes `switch_ns`.
 
-    `free_ns` is when the engine can start something.
+    `free_ns` is when the engine can start something, `next_ns` when it can start one of those it was given (`look`
+    brings it up to date when `free_ns` was changed).
     """
 
     def __init__(self, engine: Engine, switch_ns: float):
         self.engine, self.switch_ns = engine, switch_ns
-        self.free_ns = 0.0
+        self.free_ns, self.next_ns = 0.0, float("inf")
         self.table: str | None = None
         self._groups: dict[str | None, _Group] = {}
 
@@ -51,16 +52,18 @@ class Lane:
         if group is None:
             group = self._groups[table] = _Group(table)
         heappush(group.pending, (ready_ns, -height_ns, i, busy_ns))
+        if ready_ns < self.next_ns:
+            self.next_ns = max(self.free_ns, ready_ns)
 
-    def next_ns(self) -> float:
-        """When this engine can start something next."""
+    def look(self) -> None:
+        """Find out when this engine can start something next."""
         first = float("inf")
         for group in self._groups.values():
             if group.ready:
-                return self.free_ns
-            if group.pending and group.pending[0][0] < first:
+                first = self.free_ns
+            elif group.pending and group.pending[0][0] < first:
                 first = group.pending[0][0]
-        return max(self.free_ns, first)
+        self.next_ns = max(self.free_ns, first)
 
     def start_ns(self, ready_ns: float, height_ns: float) -> float:
         """About when an instruction would start here: after those in the queue that would be taken before it."""
@@ -83,7 +86,7 @@ class Lane:
         Another table is worth loading only for an instruction whose path is longer by two loads (there and back), and
         not when one that needs the resident table arrives before the load would be done.
         """
-        now = self.next_ns()
+        now = self.next_ns
         for group in self._groups.values():
             group.arrive(now)
         best = min((group for group in self._groups.values() if group.ready), key=self._rank)
@@ -96,7 +99,9 @@ class Lane:
                         group.arrive(now)
                         best = group
                         break
-        return now, heappop(best.ready)[1]
+        i = heappop(best.ready)[1]
+        self.look()
+        return now, i
 
     def _switches(self, group: _Group) -> bool:
         return group.table is not None and self.table is not None and group.table != self.table

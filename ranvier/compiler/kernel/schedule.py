@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from ranvier.compiler.kernel.banks import Banks
 from ranvier.compiler.kernel.costs import Costs
 from ranvier.compiler.kernel.lanes import Lane, Transfers
@@ -97,8 +99,8 @@ class _Scheduler:
         sequence: list[int] = []
         lanes = list(self.lanes.values())
         while len(sequence) < count:
-            lane = min(lanes, key=Lane.next_ns)
-            if lane.next_ns() == float("inf"):
+            lane = min(lanes, key=_next_ns)
+            if lane.next_ns == float("inf"):
                 raise error("E0901", "schedule: every instruction that is left waits for a PSUM bank")
             now, i = lane.take()
             if not self._gets_bank(i, lane, now):
@@ -174,11 +176,15 @@ class _Scheduler:
             self.queues[i], self.done_ns[i] = self.transfers.start(engine, self.body[i], cost.dma, launched_ns)
             if engine is Engine.SYNC:
                 lane.free_ns = max(lane.free_ns, self.transfers.busy_until_ns() - self.ahead_ns)
-        if self.banks.finish(i, self.done_ns[i]):
+        lane.look()
+        if self.banks.finish(i, engine, self.done_ns[i]):
             parked, self.parked = self.parked, []
             for k, other in parked:
                 _, waiting_cost, _ = self.chosen[k]
                 other.add(now, self.heights[k], k, waiting_cost.busy.ns, waiting_cost.table)
+
+
+_next_ns = operator.attrgetter("next_ns")
 
 
 def _number(engine: Engine) -> int:
