@@ -12,7 +12,7 @@ _SBUF, _PSUM = -1, -2  # a memory as a whole; other names are numbers of PSUM ba
 
 
 class Ports:
-    """Memory ports and PSUM banks that the engines of one core share, and until when each engine uses them.
+    """Memory ports and PSUM banks that the engines of one core share, and until when they are in use.
 
     On generations without the feature vector_gpsimd_parallel_sbuf, vector and gpsimd reach SBUF one at a time; without
     vector_scalar_parallel_psum the same holds for vector and scalar and PSUM, and with it for each PSUM bank.
@@ -23,7 +23,7 @@ class Ports:
         self._bank_bytes = int(target.psum.bank_bytes.value)
         self._parallel_psum = target.has("vector_scalar_parallel_psum")
         self._parallel_sbuf = target.has("vector_gpsimd_parallel_sbuf")
-        self._taken: dict[int, dict[Engine, tuple[float, int]]] = {}
+        self._taken: dict[int, tuple[float, int]] = {}
 
     def needs(self, engine: Engine, accesses: Sequence[AccessPattern]) -> list[int]:
         """What an instruction with these accesses must have for itself on `engine`."""
@@ -44,16 +44,11 @@ class Ports:
         byte = self._placed[ap.buffer.name].byte
         return range((byte + low) // self._bank_bytes, (byte + high - 1) // self._bank_bytes + 1)
 
-    def free(self, needs: Sequence[int], engine: Engine) -> tuple[float, int]:
-        """When other engines let go of all that is needed, and the event that does so last."""
-        when, event = 0.0, -1
-        for name in needs:
-            for other, (until, by) in self._taken.get(name, {}).items():
-                if until > when and other is not engine:
-                    when, event = until, by
-        return when, event
+    def free(self, needs: Sequence[int]) -> tuple[float, int]:
+        """When all that is needed is free, and the event that lets go of it last (-1 if nothing has used it)."""
+        return max((self._taken.get(name, (0.0, -1)) for name in needs), default=(0.0, -1))
 
-    def take(self, needs: Sequence[int], engine: Engine, until: float, event: int) -> None:
-        """Use what is needed until then."""
+    def take(self, needs: Sequence[int], until: float, event: int) -> None:
+        """Use what is needed, which is free, until then."""
         for name in needs:
-            self._taken.setdefault(name, {})[engine] = until, event
+            self._taken[name] = until, event

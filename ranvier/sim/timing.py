@@ -189,7 +189,7 @@ class _Simulation:
             if when > start:
                 start, cause, reason = when, event, Reason.DEPENDENCY
         if lane.needs:
-            when, event = self.ports.free(lane.needs, lane.engine)
+            when, event = self.ports.free(lane.needs)
             if when > start:
                 start, cause, reason = when, event, Reason.PORT
             if start > now:  # another engine may come first to the port
@@ -229,7 +229,7 @@ class _Simulation:
             assert slot.queue is not None
             self.push(self.dma.arrival(slot.queue, end + launch), _LAUNCH, slot, dma, event, slot_index)
         if lane.needs:
-            self.ports.take(lane.needs, lane.engine, end, event)
+            self.ports.take(lane.needs, end, event)
         lane.free, lane.last, lane.cost = end, event, None
         lane.at += 1
 

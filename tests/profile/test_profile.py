@@ -32,16 +32,17 @@ def model():
     return profile_program(lower_kernel(mlp(3, 256, 256), TRN2), TRN2, name="small")
 
 
-def product():
-    """x loaded once, multiplied with itself, stored."""
+def product(loads=1):
+    """x loaded, multiplied with itself, stored."""
     b = Builder()
     x = b.buffer("x", "hbm", (128, 128), "bfloat16", kind=BufferKind.INPUT)
     y = b.buffer("y", "hbm", (128, 128), kind=BufferKind.OUTPUT)
     s = b.buffer("s", "sbuf", (128, 128), "bfloat16")
     p, o = b.buffer("p", "psum", (128, 128)), b.buffer("o", "sbuf", (128, 128))
-    b.put(Engine.SYNC, DmaCopy(dst=s.all, src=x.all), signals={"q": 16}, queue="sync0")
+    for _ in range(loads):
+        b.put(Engine.SYNC, DmaCopy(dst=s.all, src=x.all), signals={"q": 16}, queue="sync0")
     matmul = NcMatmul(dst=p.all, stationary=s.all, moving=s.all, accumulate=False)
-    b.put(Engine.TENSOR, matmul, waits={"q": 16}, signals={"t": 1})
+    b.put(Engine.TENSOR, matmul, waits={"q": 16 * loads}, signals={"t": 1})
     b.put(Engine.VECTOR, TensorCopy(dst=o.all, src=p.all), waits={"t": 1}, signals={"v": 1})
     b.put(Engine.SYNC, DmaCopy(dst=y.all, src=o.all), waits={"v": 1}, queue="sync0")
     return b.program()
@@ -70,6 +71,12 @@ def test_numbers_of_one_product():
     tensor = next(e for e in p.engines if e.engine == "tensor")
     assert tensor.stall_ns == pytest.approx(load + 25) and tensor.instructions == 1
     assert tensor.busy_ns + tensor.stall_ns + tensor.idle_ns == pytest.approx(p.latency_ns)
+
+
+def test_what_is_loaded_twice_needs_to_be_loaded_once():
+    once, twice = profile_program(product(), TRN2), profile_program(product(2), TRN2)
+    assert twice.moved_bytes["inputs"] == 2 * once.moved_bytes["inputs"]
+    assert twice.once_bytes == once.once_bytes == 98304
 
 
 def test_sums_agree(model):
