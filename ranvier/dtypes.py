@@ -16,7 +16,10 @@ from ranvier.errors import error
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One data type. `np` is its numpy dtype, `kind` one of "float", "int", "uint", "bool". Compared by identity."""
+    """One data type. `np` is its numpy dtype, `kind` one of "float", "int", "uint", "bool".
+
+    There is one object per dtype; it also equals its name, as kernels compare ``x.dtype == "float32"``.
+    """
 
     name: str
     np: np.dtype
@@ -26,6 +29,12 @@ class DType:
 
     def __repr__(self) -> str:
         return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, str) and other == self.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __reduce__(self):
         return (dtype, (self.name,))

@@ -16,7 +16,7 @@ import numpy as np
 from ranvier import dtypes
 from ranvier.graph.core import Op, TensorType, Value
 from ranvier.graph.shapes import broadcast_shapes, check_axes, check_axis, check_float, check_same_dtype
-from ranvier.graph.special import erf, sigmoid
+from ranvier.isa.act import erf, sigmoid
 
 if TYPE_CHECKING:
     from ranvier.graph.builder import GraphBuilder

@@ -15,7 +15,8 @@ from ranvier import dtypes
 from ranvier.dtypes import DType
 from ranvier.graph.core import Op, TensorType
 from ranvier.graph.shapes import broadcast_shapes, check_same_dtype
-from ranvier.graph.special import erf, integer_power, sigmoid
+from ranvier.graph.special import integer_power
+from ranvier.isa.act import erf, sigmoid
 
 FLOAT = frozenset({"float"})
 NUMBER = frozenset({"float", "int", "uint"})

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from ranvier.errors import error
 
@@ -37,9 +36,16 @@ class ActFn:
         return (act, (self.name,))
 
 
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function."""
+    from scipy import special  # here, since importing it takes as long as all of this package
+
+    return special.erf(x)
+
+
 def gelu(x: np.ndarray) -> np.ndarray:
     """x times the standard normal distribution function at x."""
-    return 0.5 * x * (1.0 + special.erf(x * np.float32(math.sqrt(0.5))))
+    return 0.5 * x * (1.0 + erf(x * np.float32(math.sqrt(0.5))))
 
 
 def gelu_tanh(x: np.ndarray) -> np.ndarray:
@@ -48,6 +54,8 @@ def gelu_tanh(x: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
+    from scipy import special
+
     return special.expit(x)
 
 
@@ -60,7 +68,7 @@ def _normal_density(x: np.ndarray) -> np.ndarray:
 
 
 def _gelu_dx(x: np.ndarray) -> np.ndarray:
-    return 0.5 * (1.0 + special.erf(x * np.float32(math.sqrt(0.5)))) + x * _normal_density(x)
+    return 0.5 * (1.0 + erf(x * np.float32(math.sqrt(0.5)))) + x * _normal_density(x)
 
 
 def _silu_dx(x: np.ndarray) -> np.ndarray:
@@ -101,7 +109,7 @@ ACT: dict[str, ActFn] = {
         ActFn("gelu_apprx_sigmoid_dx", _gelu_sigmoid_dx, _GELU),
         ActFn("silu", lambda x: x * sigmoid(x), _GELU),
         ActFn("silu_dx", _silu_dx, _GELU),
-        ActFn("erf", special.erf, _GELU),
+        ActFn("erf", erf, _GELU),
         ActFn("erf_dx", lambda x: np.float32(2.0 / math.sqrt(math.pi)) * np.exp(-x * x), _GELU),
         ActFn("sqrt", np.sqrt, _RSQRT, (2.0**-116, 2.0**118)),
         ActFn("rsqrt", lambda x: np.reciprocal(np.sqrt(x)), _RSQRT, (2.0**-87, 2.0**97)),

@@ -35,7 +35,7 @@ from ranvier.graph import (
     TopK,
     Unary,
 )
-from ranvier.graph.special import erf
+from ranvier.isa.act import erf
 
 torch.set_num_threads(1)
 
