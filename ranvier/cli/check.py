@@ -6,11 +6,10 @@ import dataclasses
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ranvier.cli.output import print_error, print_json, progress
+from ranvier.cli.output import console, print_error, print_json, progress
 from ranvier.cli.spec import load_model
 from ranvier.errors import RanvierError
 
@@ -38,7 +37,7 @@ def check(
             verdict = "[green]ok[/]" if s.passed else "[red]differs[/]"
             table.add_row(escape(s.name), s.reference, f"{s.difference:.2g}", f"{s.tolerance:.2g}", f"{s.seconds:.2f}",
                           verdict)
-        Console().print(table)
+        console().print(table)
     try:
         report.raise_if_failed()
     except RanvierError as failure:

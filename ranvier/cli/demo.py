@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ranvier import config
-from ranvier.cli.output import duration, print_json, progress
+from ranvier.cli.output import console, duration, print_json, progress
 from ranvier.cli.spec import need_torch
 from ranvier.errors import error
 
@@ -91,15 +90,15 @@ def _measure(model: Any, inputs: tuple[Any, ...], target: str, dtype: str, quiet
 
 def _print(sentences: tuple[str, ...], expected: torch.Tensor, measured: dict[str, _Measured],
            differences: dict[str, float], profile: Profile, page: Path) -> None:
-    console = Console()
+    terminal = console()
     main = measured["bfloat16"]
-    console.print("Similarity of the sentences: simulated core in bfloat16 / PyTorch in float32", style="bold")
+    terminal.print("Similarity of the sentences: simulated core in bfloat16 / PyTorch in float32", style="bold")
     ours, theirs = main.output @ main.output.T, expected @ expected.T
     for i, sentence in enumerate(sentences):
-        console.print(f"  {i + 1}. {sentence}", highlight=False)
+        terminal.print(f"  {i + 1}. {sentence}", highlight=False)
     for i in range(len(sentences)):
         cells = " ".join(f"{ours[i, j]:5.2f}/{theirs[i, j]:5.2f}" for j in range(i + 1))
-        console.print(f"  {i + 1}. {cells}", highlight=False, soft_wrap=True)
+        terminal.print(f"  {i + 1}. {cells}", highlight=False, soft_wrap=True)
     numbers = Table(title=f"all-MiniLM-L6-v2, batch 8 x 128 tokens, one core of {main.exe.target.title}",
                     title_justify="left")
     numbers.add_column("")
@@ -116,6 +115,6 @@ def _print(sentences: tuple[str, ...], expected: torch.Tensor, measured: dict[st
     }
     for name, cells in rows.items():
         numbers.add_row(name, *cells)
-    console.print(numbers)
-    console.print(profile.report(rows=6))
-    console.print(f"profile page: {page.resolve()}", soft_wrap=True, highlight=False)
+    terminal.print(numbers)
+    terminal.print(profile.report(rows=6))
+    terminal.print(f"profile page: {page.resolve()}", soft_wrap=True, highlight=False)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from ranvier.cli.output import duration, print_json, size
+from ranvier.cli.output import console, duration, print_json, size
 
 
 def inspect(
@@ -24,15 +23,15 @@ def inspect(
     if json:
         print_json({**found.to_dict(), "file_bytes": program.stat().st_size})
         return
-    console = Console()
+    terminal = console()
     provenance = _table(f"{program} ({size(program.stat().st_size)})", "from", "")
     for key, value in found.manifest.items():
         provenance.add_row(key, ", ".join(value) if isinstance(value, list) else str(value))
-    console.print(provenance)
+    terminal.print(provenance)
     mix = _table("Instructions", "engine", "instruction", "count")
     for row in found.instructions:
         mix.add_row(row.engine, row.instruction, str(row.count))
-    console.print(mix)
+    terminal.print(mix)
     memory = _table("Memory (on chip: of one partition)", "memory", "buffers", "peak", "capacity")
     for use in found.memories:
         memory.add_row(use.memory, str(use.buffers), size(use.peak_bytes), size(use.capacity_bytes))
@@ -40,13 +39,13 @@ def inspect(
         memory.add_row(f"  hbm, {kind}", "", size(count), "")
     for name, space, count in found.largest[:5]:
         memory.add_row(f"  {space}, {name}", "", size(count), "")
-    console.print(memory)
+    terminal.print(memory)
     layers = _table("Cost of each layer", "layer", "instructions", "on the critical path", "HBM bytes", "MFLOP")
     for layer in found.layers:
         layers.add_row(layer.scope or "(no layer)", str(layer.instructions), duration(layer.critical_ns),
                        size(layer.hbm_bytes), f"{layer.flops / 1e6:.1f}")
-    console.print(layers)
-    console.print(f"{found.semaphores} semaphores; DMA queues: {', '.join(found.queues) or 'none'}")
+    terminal.print(layers)
+    terminal.print(f"{found.semaphores} semaphores; DMA queues: {', '.join(found.queues) or 'none'}")
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from ranvier.cli.output import print_json
+from ranvier.cli.output import console, print_json
 from ranvier.cli.spec import need_torch
 from ranvier.errors import error
 
@@ -32,4 +31,4 @@ def ops(
         table.add_column(column, overflow="fold")
     for r in rows:
         table.add_row(r.name, r.family, ", ".join(r.graph_ops), r.note)
-    Console().print(table)
+    console().print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,19 +15,26 @@ from rich.text import Text
 
 from ranvier.errors import Kind, RanvierError
 
+_PIPE_COLUMNS = 120
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def console() -> Console:
+    """Standard output; wide enough for tables when it goes to a file or a pipe."""
+    made = Console()
+    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=_PIPE_COLUMNS)
 
 
 def print_error(failure: RanvierError) -> None:
     """The error on standard error: its text, whose fault it is, and where more stands."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
     first, *rest = str(failure).split("\n")
-    console.print(Text(f"error {first}", style="bold red"))
+    errors.print(Text(f"error {first}", style="bold red"))
     for line in rest:
-        console.print(Text(line))
+        errors.print(Text(line))
     if failure.kind is not Kind.USER:
-        console.print(Text(f"  kind: {failure.kind.value}"))
-    console.print(Text(f"  more: ranvier explain {failure.code}", style="dim"))
+        errors.print(Text(f"  kind: {failure.kind.value}"))
+    errors.print(Text(f"  more: ranvier explain {failure.code}", style="dim"))
 
 
 def print_json(content: Any) -> None:

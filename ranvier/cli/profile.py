@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from ranvier.cli.output import print_json
+from ranvier.cli.output import console, print_json
 from ranvier.cli.spec import is_artifact, load_attribute
 from ranvier.errors import error
 
@@ -44,7 +43,7 @@ def profile(
     if json:
         print_json(found.to_dict())
         return
-    Console().print(found.report())
+    console().print(found.report())
     for path in (html, perfetto):
         if path is not None:
             typer.echo(f"written: {path}")
