@@ -1,1 +1,1 @@
-"""The kernel library, written in NKI. Functions on tiles, which the compiler calls, and whole kernels for direct use."""
+"""Kernels written in NKI: functions on tiles, which the compiler calls, and whole kernels made of them in `library`."""
