@@ -42,6 +42,7 @@ class Banks:
         self.users: dict[str, dict[Engine, int]] = {}  # the last on each buffer by engine: engines are in order
         self.before: dict[str, list[int]] = {}  # the last instructions on the buffers that were where it is
         self.next_turn = 0
+        self.has_changed = False  # something became free since the scheduler last looked
         self.touched = [self._floating(inst) for inst in placed.kernel.body]
         self.remaining = dict.fromkeys(self.names, 0)
         for names in self.touched:
@@ -101,20 +102,24 @@ class Banks:
             current = self.names[self.next_turn]
             self.ahead[self.part_of[current] // _PARTS].discard(current)
             self.next_turn += 1
+            self.has_changed = True
+
+    def in_turn(self) -> str | None:
+        """The first buffer in program order that has had no place yet."""
+        return self.names[self.next_turn] if self.next_turn < len(self.names) else None
 
     def predecessors(self, i: int) -> list[int]:
         """The last instructions on the buffers that were where those of `i` are; they come before `i`."""
         return [p for name in self.touched[i] for p in self.before[name]]
 
-    def finish(self, i: int, engine: Engine, done_ns: float) -> bool:
-        """Instruction `i` is scheduled and ends at `done_ns`. True if that may let a waiting one have a place."""
+    def finish(self, i: int, engine: Engine, done_ns: float) -> None:
+        """Instruction `i` is scheduled on `engine` and ends at `done_ns`."""
         for name in self.touched[i]:
             self.users[name][engine] = i
             self.done_ns[name] = max(self.done_ns[name], done_ns)
             self.remaining[name] -= 1
             if not self.remaining[name]:
                 self._release(name)
-        return bool(self.touched[i])
 
     def _release(self, name: str) -> None:
         part, parts, users = self.part_of[name], self.parts[name], tuple(self.users.pop(name).values())
@@ -122,3 +127,4 @@ class Banks:
             self.owner[k], self.free_ns[k], self.left[k] = None, self.done_ns[name], users
         self.held[part // _PARTS].discard(name)
         self.ahead[part // _PARTS].discard(name)
+        self.has_changed = True

@@ -111,6 +111,43 @@ class Lane:
         return (rank + 2 * self.switch_ns if self._switches(group) else rank), i
 
 
+class Parked:
+    """Instructions that cannot start since PSUM has no place for a buffer of theirs, by that buffer."""
+
+    _TRIES = 4  # a bank that becomes free takes so many of the smallest tiles
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int]] = []  # (negative height, instruction), some no longer parked
+        self._wanted: dict[int, str] = {}
+        self._for: dict[str, list[int]] = {}
+
+    def add(self, i: int, name: str, height_ns: float) -> None:
+        """Park instruction `i` until there may be a place for buffer `name`."""
+        heappush(self._heap, (-height_ns, i))
+        self._wanted[i] = name
+        self._for.setdefault(name, []).append(i)
+
+    def wanting(self, name: str) -> list[int]:
+        """Remove the instructions that wait for buffer `name`, which has a place now."""
+        found = self._for.pop(name, [])
+        for i in found:
+            del self._wanted[i]
+        return found
+
+    def to_retry(self, in_turn: str | None) -> list[int]:
+        """Remove a few of the most urgent, and always those on buffer `in_turn`: they are sure to get a place."""
+        found = self.wanting(in_turn) if in_turn is not None else []
+        heap, tries = self._heap, self._TRIES
+        while heap and tries:
+            i = heappop(heap)[1]
+            name = self._wanted.pop(i, None)
+            if name is not None:
+                self._for[name].remove(i)
+                found.append(i)
+                tries -= 1
+        return found
+
+
 class Transfers:
     """The DMA engines, and the queues that each triggering engine deals its transfers to."""
 

@@ -6,7 +6,7 @@ import operator
 
 from ranvier.compiler.kernel.banks import Banks
 from ranvier.compiler.kernel.costs import Costs
-from ranvier.compiler.kernel.lanes import Lane, Transfers
+from ranvier.compiler.kernel.lanes import Lane, Parked, Transfers
 from ranvier.compiler.kernel.stages import Dependencies, Placed, Schedule
 from ranvier.errors import error
 from ranvier.isa.record import Cost, Instruction
@@ -45,7 +45,7 @@ class _Scheduler:
         self.start_ns, self.done_ns = [0.0] * count, [0.0] * count
         self.queues: dict[int, str] = {}
         self.banks = Banks(placed, target)
-        self.parked: list[tuple[int, Lane]] = []  # instructions for which there is no bank, with their engines
+        self.parked = Parked()
         # Triggers keep the DMA engines supplied for as long as a new one takes to get there.
         static = target.dma.static
         self.ahead_ns = float(static.issue_ns.value + static.launch_ns.value)
@@ -124,15 +124,21 @@ class _Scheduler:
             return True
         place = self.banks.find(name)
         if place is None:
-            self.parked.append((i, lane))
+            self.parked.add(i, name, self.heights[i])
             return False
         free_ns, part = place
         if free_ns + self.hop_ns > max(now, self.hop_ns):
-            _, cost, _ = self.chosen[i]
-            lane.add(free_ns + self.hop_ns, self.heights[i], i, cost.busy.ns, cost.table)
+            self._add(i, free_ns + self.hop_ns)
             return False
         self.banks.take(name, part)
+        for other in self.parked.wanting(name):
+            self._add(other, now)
         return self._gets_bank(i, lane, now)
+
+    def _add(self, i: int, ready_ns: float) -> None:
+        """Queue instruction `i` on its engine."""
+        engine, cost, _ = self.chosen[i]
+        self.lanes[engine].add(ready_ns, self.heights[i], i, cost.busy.ns, cost.table)
 
     def _admit(self, i: int) -> None:
         """Give instruction `i`, whose predecessors are all scheduled, to an engine."""
@@ -142,14 +148,13 @@ class _Scheduler:
             ready_ns = self._ready_ns(i, engine, cost)
         else:
             height, best = self.heights[i], float("inf")
-            engine, cost, ready_ns = options[0][0], options[0][1], 0.0
+            ready_ns = 0.0
             for option in options:
                 at = self._ready_ns(i, option[0], option[1])
                 done = self.lanes[option[0]].start_ns(at, height) + option[2]
                 if done < best:
-                    best, ready_ns, (engine, cost, _) = done, at, option
-                    self.chosen[i] = option
-        self.lanes[engine].add(ready_ns, self.heights[i], i, cost.busy.ns, cost.table)
+                    best, ready_ns, self.chosen[i] = done, at, option
+        self._add(i, ready_ns)
 
     def _ready_ns(self, i: int, engine: Engine, cost: Cost) -> float:
         """When instruction `i` can start on `engine` as far as its predecessors are concerned."""
@@ -177,11 +182,11 @@ class _Scheduler:
             if engine is Engine.SYNC:
                 lane.free_ns = max(lane.free_ns, self.transfers.busy_until_ns() - self.ahead_ns)
         lane.look()
-        if self.banks.finish(i, engine, self.done_ns[i]):
-            parked, self.parked = self.parked, []
-            for k, other in parked:
-                _, waiting_cost, _ = self.chosen[k]
-                other.add(now, self.heights[k], k, waiting_cost.busy.ns, waiting_cost.table)
+        self.banks.finish(i, engine, self.done_ns[i])
+        if self.banks.has_changed:
+            self.banks.has_changed = False
+            for other in self.parked.to_retry(self.banks.in_turn()):
+                self._add(other, now)
 
 
 _next_ns = operator.attrgetter("next_ns")
