@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ranvier import config
 from ranvier.compiler.graph.assign_layouts import assign_layouts
 from ranvier.compiler.graph.convert_precision import convert_precision
 from ranvier.compiler.graph.fold_batch_norm import fold_batch_norm
@@ -72,15 +73,16 @@ def compile_graph(
     Raises E0604 for operations without a lowering, E0501 and E0502 where memory does not suffice.
     """
     see = observe or (lambda name, artifact: None)
-    verify(graph)
+    check = verify if config.get("verify") else (lambda graph: None)
+    verify(graph)  # what comes from outside is checked in any case
     see("import", graph)
     current = graph
     for name, apply in [*graph_passes(dtype), *extra_passes]:
         current = apply(current)
-        verify(current)
+        check(current)
         see(name, current)
     body, prologue = hoist_parameters(current)  # last, so that everything the passes made of weights is moved out
-    verify(body)
+    check(body)
     see("hoist_parameters", body)
     if prologue is not None:
         see("prologue", prologue)

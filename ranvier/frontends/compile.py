@@ -79,7 +79,7 @@ def check(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Mappin
 
 
 def _compile_torch(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], chosen: Options) -> Executable:
-    from ranvier.frontends.torch.calling import restore, state_arrays
+    from ranvier.frontends.torch.calling import ModuleParams, restore
     from ranvier.frontends.torch.fingerprint import fingerprint
     from ranvier.frontends.torch.import_fx import import_model
 
@@ -87,16 +87,16 @@ def _compile_torch(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
     if mark is not None and chosen.cache is not None:
         found = chosen.cache.find_fingerprint(mark, chosen.target, chosen.dtype)
         calling = restore(found.call) if found is not None else None
-        if found is not None and calling is not None:
-            return executable_of(found, calling=calling, params=state_arrays(model))
+        live = ModuleParams.of(model, [p.key for p in found.graph.params]) if found is not None else None
+        if found is not None and calling is not None and live is not None:
+            return executable_of(found, calling=calling, live=live)
     start = time.perf_counter()
     imported = import_model(model, args, kwargs)
     if chosen.progress is not None:
         chosen.progress("export", time.perf_counter() - start)
-    executable, key = compile_with(imported, chosen)
-    if mark is not None and key is not None and chosen.cache is not None:
-        # A graph may refer to tensors that are neither parameters nor buffers: those only an export finds.
-        named = state_arrays(model)
-        if all(p.key in named for p in imported.graph.params):
-            chosen.cache.link(mark, chosen.target, chosen.dtype, key)
+    # A graph may refer to tensors that are neither parameters nor buffers: those only an export finds.
+    live = ModuleParams.of(model, [p.key for p in imported.graph.params])
+    executable, key = compile_with(imported, chosen, live)
+    if mark is not None and key is not None and live is not None and chosen.cache is not None:
+        chosen.cache.link(mark, chosen.target, chosen.dtype, key)
     return executable

@@ -19,7 +19,7 @@ from ranvier.graph.core import Graph
 from ranvier.runtime.cache import CompileCache, graph_key
 from ranvier.runtime.calling import ArrayCalling, Calling, describe_graph
 from ranvier.runtime.dump import Dump
-from ranvier.runtime.executable import Executable, executable_of
+from ranvier.runtime.executable import Executable, FixedParams, LiveParams, executable_of
 from ranvier.target import Target
 
 Progress = Callable[[str, float], None]
@@ -87,15 +87,19 @@ def compile_imported(imported: ImportedModel, *, target: str | Target | None = N
     return executable
 
 
-def compile_with(imported: ImportedModel, chosen: Options) -> tuple[Executable, str | None]:
-    """The executable of an imported model, and its key in the cache (None if it is not there)."""
-    calling, params = imported.calling(), imported.param_arrays()
+def compile_with(imported: ImportedModel, chosen: Options,
+                 live: LiveParams | None = None) -> tuple[Executable, str | None]:
+    """The executable of an imported model, and its key in the cache (None if it is not there).
+
+    `live` gives the parameters where they may change; by default they are what they are now.
+    """
+    calling, params = imported.calling(), live or FixedParams(imported.param_arrays())
     if chosen.cache is None:
         return _compile(imported.graph, calling, params, chosen), None
     key = graph_key(imported.graph, chosen.target, chosen.dtype)
     found = chosen.cache.find(key)
     if found is not None:
-        return executable_of(found, calling=calling, params=params), key
+        return executable_of(found, calling=calling, live=params), key
     made = _compile(imported.graph, calling, params, chosen)
     try:
         chosen.cache.store(key, made.to_artifact(weights=False))
@@ -106,7 +110,7 @@ def compile_with(imported: ImportedModel, chosen: Options) -> tuple[Executable, 
     return made, key
 
 
-def _compile(graph: Graph, calling: Calling, params: Mapping[str, np.ndarray], chosen: Options) -> Executable:
+def _compile(graph: Graph, calling: Calling, live: LiveParams, chosen: Options) -> Executable:
     stages: list[tuple[str, float]] = []
     dump = None if chosen.dump is None else Dump(chosen.dump)
     last = time.perf_counter()
@@ -124,7 +128,7 @@ def _compile(graph: Graph, calling: Calling, params: Mapping[str, np.ndarray], c
     compiled = compile_graph(graph, target=chosen.target, dtype=chosen.dtype, observe=observe)
     return Executable(
         program=compiled.program, target=chosen.target, graph=graph, device_graph=compiled.device_graph,
-        prologue=compiled.prologue, calling=calling, params=params, manifest=_manifest(graph, chosen),
+        prologue=compiled.prologue, calling=calling, live=live, manifest=_manifest(graph, chosen),
         stages=tuple(stages), lowered=compiled.kernel,
     )
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ranvier import config
 from ranvier.errors import error
 from ranvier.graph.core import Graph
 from ranvier.ir.kernel import Kernel, ParamSource
@@ -28,14 +29,45 @@ if TYPE_CHECKING:
     from ranvier.runtime.inspect import Inspection
 
 
+class LiveParams(Protocol):
+    """The parameters of a model that lives in this process and may change."""
+
+    def version(self) -> object:
+        """Something that differs from what it was before whenever a parameter has changed since."""
+        ...
+
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """The parameters by key, as they are now, sharing the model's memory."""
+        ...
+
+
 @dataclass(frozen=True)
+class FixedParams:
+    """Parameters that stay what they are."""
+
+    by_key: Mapping[str, np.ndarray]
+
+    def version(self) -> object:
+        return None
+
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        return self.by_key
+
+
+class _Bound:
+    """The core's own copies of the parameters, for one version of them, and the simulated core that holds them."""
+
+    def __init__(self, version: object, weights: dict[str, np.ndarray], interpreter: Interpreter):
+        self.version, self.weights, self.interpreter = version, weights, interpreter
+
+
+@dataclass(frozen=True, eq=False)
 class Executable:
     """A program with all that is needed to call it. Made by `ranvier.compile` and `ranvier.load`.
 
     `graph` is the model as it was imported, `device_graph` what the core computes, `prologue` what is computed once
-    from the parameters. `params` are the model's own arrays by key, held by reference: the core's copies are made at
-    the first call and kept, so new values of parameters are given with `with_params`.
-    `manifest` says where the program comes from.
+    from the parameters. `live` holds the model's parameters by reference: the core's copies are made at the first call,
+    and made anew when a parameter of the model has changed. `manifest` says where the program comes from.
     """
 
     program: Program
@@ -44,7 +76,7 @@ class Executable:
     device_graph: Graph
     prologue: Graph | None
     calling: Calling
-    params: Mapping[str, np.ndarray]
+    live: LiveParams
     manifest: Mapping[str, Any]
     stages: tuple[tuple[str, float], ...] = ()
     """Seconds that each stage of the compiler took; empty if the program came from the cache or a file."""
@@ -67,7 +99,8 @@ class Executable:
     def run_arrays(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs of the graph, in order, for its inputs, in order. Raises E0603 for what does not fit."""
         given = to_device(self.program, self.graph.input_types, arrays)
-        outputs = self.interpreter.run(given, self.weights)
+        bound = self._bound()
+        outputs = bound.interpreter.run(given, bound.weights)
         return from_device(self.program, self.graph.output_types, outputs)
 
     @property
@@ -83,24 +116,39 @@ class Executable:
         """
         return self.lowered if self.lowered is not None else as_kernel(self.program)
 
-    @cached_property
+    @property
+    def params(self) -> Mapping[str, np.ndarray]:
+        """The model's parameters by key, as they are now; none for a program from a file."""
+        return self.live.arrays()
+
+    @property
     def weights(self) -> dict[str, np.ndarray]:
         """The arrays of the program's parameter buffers, in the form the core takes, by buffer name."""
+        return self._bound().weights
+
+    def _bound(self) -> _Bound:
+        version = self.live.version()
+        bound = self._kept.get("bound")
+        if bound is None or bound.version != version:
+            plain = tuple((name, ParamSource(name)) for name, _ in self.program.params)
+            core = Interpreter(dataclasses.replace(self.program, params=plain), self.target, seed=config.get("seed"))
+            bound = self._kept["bound"] = _Bound(version, self._make_weights(), core)
+        return bound
+
+    @cached_property
+    def _kept(self) -> dict[str, _Bound]:
+        return {}
+
+    def _make_weights(self) -> dict[str, np.ndarray]:
         if self.artifact is not None:
             self.artifact.check_weights()
             return dict(self.artifact.weights)
-        state = full_state(self.params, self.prologue)
+        state = full_state(self.live.arrays(), self.prologue)
         made: dict[ParamSource, np.ndarray] = {}
         for _, source in self.program.params:
             if source not in made:
                 made[source] = weight_array(source, state)
         return {name: made[source] for name, source in self.program.params}
-
-    @cached_property
-    def interpreter(self) -> Interpreter:
-        """The simulated core with the program loaded. Its parameters are `weights`, by buffer name."""
-        plain = tuple((name, ParamSource(name)) for name, _ in self.program.params)
-        return Interpreter(dataclasses.replace(self.program, params=plain), self.target)
 
     def with_params(self, params: Mapping[str, np.ndarray]) -> Executable:
         """The same program with other parameters, as arrays by key. Raises E0603 for a missing key or a wrong shape."""
@@ -108,7 +156,7 @@ class Executable:
             if p.key not in params or params[p.key].shape != p.value.shape:
                 found = f"shape {params[p.key].shape}" if p.key in params else "missing"
                 raise error("E0603", f"the parameter {p.key} is {found}; the program was compiled for {p.value.shape}")
-        return dataclasses.replace(self, params=dict(params), artifact=None)
+        return dataclasses.replace(self, live=FixedParams(dict(params)), artifact=None)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """Where the time of one run goes, on the target.
@@ -152,12 +200,12 @@ def load(path: str | os.PathLike[str]) -> Executable:
     `with_params` completes.
     """
     artifact = load_artifact(Path(path))
-    return executable_of(artifact, calling=ArrayCalling(artifact.call), params={},
+    return executable_of(artifact, calling=ArrayCalling(artifact.call), live=FixedParams({}),
                          file=artifact if artifact.manifest["has_weights"] else None)
 
 
-def executable_of(artifact: Artifact, *, calling: Calling, params: Mapping[str, np.ndarray],
+def executable_of(artifact: Artifact, *, calling: Calling, live: LiveParams,
                   file: Artifact | None = None) -> Executable:
     """The executable of a saved program, called by `calling`."""
     return Executable(artifact.program, artifact.target, artifact.graph, artifact.device_graph, artifact.prologue,
-                      calling, params, artifact.manifest, artifact=file)
+                      calling, live, artifact.manifest, artifact=file)

@@ -15,7 +15,7 @@ from ranvier.isa.dma import DmaCopy
 from ranvier.isa.vector import TensorTensor
 from ranvier.loc import Loc
 from ranvier.runtime.calling import ArrayCalling, describe_graph
-from ranvier.runtime.executable import Executable
+from ranvier.runtime.executable import Executable, FixedParams
 
 ROWS, COLUMNS = 16, 32
 
@@ -74,7 +74,7 @@ def executable(scale: np.ndarray | None = None) -> Executable:
     made = kernel()
     return Executable(
         program=lower_kernel(made, target), target=target, graph=whole, device_graph=device, prologue=prologue,
-        calling=ArrayCalling(describe_graph(whole)), params={"scale": scale}, lowered=made,
+        calling=ArrayCalling(describe_graph(whole)), live=FixedParams({"scale": scale}), lowered=made,
         manifest={"model": "small", "dtype": "float32", "target": target.name},
     )
 

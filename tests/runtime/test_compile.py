@@ -103,6 +103,23 @@ def test_weights_are_not_part_of_the_cache(cache_dir):
     assert entry.size_bytes < 400_000
 
 
+def test_changed_weights_of_the_model_are_seen_at_the_next_call():
+    """In place, by replacement, and for weights that are transposed or rounded for the core."""
+    model, batch = Mlp(), example()
+    exe = ranvier.compile(model, (batch,), dtype="float32", cache=False)
+    first = exe(batch)["y"]
+    kept = exe.weights
+    assert exe.weights is kept
+    with torch.no_grad():
+        model.up.weight *= 2.0
+    torch.testing.assert_close(exe(batch)["y"], model(batch)["y"], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(first, exe(batch)["y"])
+    model.down = nn.Linear(96, 32)
+    torch.testing.assert_close(exe(batch)["y"], model(batch)["y"], rtol=1e-5, atol=1e-5)
+    model.load_state_dict(Mlp().state_dict())
+    assert torch.equal(exe(batch)["y"], first)
+
+
 def test_what_a_program_depends_on_makes_another_one(cache_dir):
     model, batch = Mlp(), example()
     ranvier.compile(model, (batch,))

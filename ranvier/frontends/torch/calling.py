@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -78,10 +79,45 @@ def restore(description: Mapping[str, Any]) -> TorchCalling | None:
     return TorchCalling(signature, tuple(shapes[i] for i in range(len(shapes))))
 
 
-def state_arrays(model: nn.Module) -> dict[str, np.ndarray]:
-    """Parameters and buffers of `model` by name, as arrays that share its memory. Raises E0602 for their dtypes."""
-    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return {name: to_numpy(tensor) for name, tensor in named}
+class _Version:
+    """The state of some tensors; equal if they are the same objects and nothing was written since."""
+
+    def __init__(self, tensors: tuple[torch.Tensor, ...]):
+        self.tensors = tensors  # kept alive, so that no new tensor takes the identity of an old one
+        self.writes = tuple(None if t.is_inference() else t._version for t in tensors)
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, _Version) and self.writes == other.writes
+                and all(a is b for a, b in zip(self.tensors, other.tensors, strict=True)))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ModuleParams:
+    """The parameters and buffers of a module that a graph refers to by `keys`, as they are when they are asked for."""
+
+    def __init__(self, model: nn.Module, keys: Sequence[str]):
+        self.model, self.keys = model, tuple(keys)
+
+    @classmethod
+    def of(cls, model: nn.Module, keys: Sequence[str]) -> ModuleParams | None:
+        """None if the module holds no tensor under one of the keys."""
+        made = cls(model, keys)
+        return made if made._named().keys() >= set(keys) else None
+
+    def version(self) -> object:
+        """Which tensors there are, and how often each was written to. (Those made in inference mode do not count.)"""
+        named = self._named()
+        return _Version(tuple(named[key] for key in self.keys))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The tensors as arrays that share their memory."""
+        named = self._named()
+        return {key: to_numpy(named[key]) for key in self.keys}
+
+    def _named(self) -> dict[str, torch.Tensor]:
+        return {**dict(self.model.named_parameters(remove_duplicate=False)),
+                **dict(self.model.named_buffers(remove_duplicate=False))}
 
 
 def _input_leaf(slot: InputSlot) -> dict[str, Any]:
