@@ -17,7 +17,9 @@ def spans(size: int, step: int) -> list[tuple[int, int]]:
     return [(start, min(step, size - start)) for start in range(0, size, step)]
 
 
-def accumulate(dst: NkiTensor, stationary: Sequence[NkiTensor], moving: Sequence[NkiTensor], first: bool = True) -> None:
+def accumulate(
+    dst: NkiTensor, stationary: Sequence[NkiTensor], moving: Sequence[NkiTensor], first: bool = True
+) -> None:
     """dst [M, N] in PSUM (+)= sum over i of stationary[i]^T [K_i, M] x moving[i] [K_i, N]; overwrites if `first`."""
     for i, (s, m) in enumerate(zip(stationary, moving, strict=True)):
         nisa.nc_matmul(dst=dst, stationary=s, moving=m, accumulate=not first or i > 0)

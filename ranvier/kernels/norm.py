@@ -15,7 +15,9 @@ def inverse_root(dst: NkiTensor, data: NkiTensor, epsilon: float) -> None:
 
     On gpsimd, since a square root on the scalar engine would evict the activation table that the neighbours use.
     """
-    nisa.tensor_scalar(dst=dst, data=data, op0=nl.add, operand0=epsilon, op1=nl.rsqrt, operand1=0.0, engine=nisa.engine.gpsimd)
+    nisa.tensor_scalar(
+        dst=dst, data=data, op0=nl.add, operand0=epsilon, op1=nl.rsqrt, operand1=0.0, engine=nisa.engine.gpsimd
+    )
 
 
 def layer_norm(

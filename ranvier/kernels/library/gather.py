@@ -17,7 +17,7 @@ ROW_GROUP_BYTES = 16 * 1024
 
 @nki.jit
 def embedding(table, indices):
-    """Rows of table [V, W] named by `indices`, integers of any shape [...]; the result is [..., W] with the table's dtype.
+    """Rows of table [V, W] named by `indices`, integers of any shape [...]: [..., W] with the table's dtype.
 
     Bits are copied. An index outside 0 .. V - 1 is an error (E0403) when the kernel runs. A partition takes several
     neighbouring indices, so that they arrive, and their rows leave, in few long transfers; each instruction gathers one

@@ -21,20 +21,21 @@ TURNED_BYTES = 2048
 PADDING = -1.0e30
 """Added to scores of keys that are padding, before scaling: far below any score."""
 HIDDEN = -3.0e38
-"""Added to scores of later keys, after scaling: far below those of padding, so that these never reach for the future."""
+"""Added to scores of later keys, after scaling: far below padding, so that no query reaches for the future."""
 
 
 @nki.jit
 def attention(query, key, value, key_mask=None, causal=False, scale=None):
     """softmax(scale * q k^T + mask) v for query [B, H, S, D], key [B, G, L, D] and value [B, G, L, E]: [B, H, S, E].
 
-    H is a multiple of G; query head h uses key head h // (H / G). `key_mask` [B, L] holds 1 for keys that count and 0 for
-    padding, in any dtype; with `causal` query i sees keys 0 to i. `scale` is by default 1 / sqrt(D). A query that sees
-    nothing but padding gets the mean of the values that it sees.
+    H is a multiple of G; query head h uses key head h // (H / G). `key_mask` [B, L] holds 1 for keys that count and 0
+    for padding, in any dtype; with `causal` query i sees keys 0 to i. `scale` is by default 1 / sqrt(D). A query that
+    sees nothing but padding gets the mean of the values that it sees.
 
-    The operands have the same dtype, float32 or one of 16 bits, and so has the result. Scores, their maxima, exponentials
-    and sums are float32; the exponentials are rounded to the dtype of the values before they weigh them, and the result is
-    rounded once. Whole rows of scores are on chip, so L is at most about 8,000; E is at most 512.
+    The operands have the same dtype, float32 or one of 16 bits, and so has the result. Scores, their maxima,
+    exponentials and sums are float32; the exponentials are rounded to the dtype of the values before they weigh them,
+    and the result is rounded once. Whole rows of scores are on chip, which with heads of 128 elements of 16 bits goes
+    up to L = 16,000 (12,000 with `causal`); E is at most 512.
     """
     (batch, heads, q_len, size), (_, kv_heads, k_len, _) = query.shape, key.shape
     expect(heads % kv_heads == 0, "query", f"query has {heads} heads, no multiple of the {kv_heads} of key")
@@ -152,10 +153,11 @@ HEAD_BYTES = 16 * 1024
 
 @nki.jit
 def rope(x, cos, sin):
-    """x * cos + rotated * sin for x [..., S, D] and cos, sin [S, D], D even; rotated is (-x2, x1) for halves (x1, x2) of x.
+    """x * cos + rotated * sin for x [..., S, D] and cos, sin [S, D], where rotated is (-x2, x1) for the halves of x.
 
-    x is float32 or has 16 bits, and the result has its dtype; cos and sin may have others. Both products and the sum are
-    float32, and only the result is rounded. This is the form that pairs element i with i + D / 2, not neighbours.
+    x is float32 or has 16 bits, and the result has its dtype; cos and sin may have others. Both products and the sum
+    are float32, and only the result is rounded. D is even: element i and
+    element i + D / 2 are a pair.
     """
     s_size, size = x.shape[-2:]
     expect(size % 2 == 0, "x", f"x has {size} elements in its last axis; they are pairs")

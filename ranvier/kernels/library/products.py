@@ -17,7 +17,7 @@ from ranvier.nki.tensor import NkiTensor
 ROW_BYTES = 2048
 """Bytes of a row of a block: as much as a DMA engine moves in one burst."""
 BLOCK_COLUMNS = 1024
-"""Most columns of a block. Two blocks multiply for 2.8 times as long as they load, so each may be loaded once per use."""
+"""Most columns of a block. Two blocks multiply for 2.8 times as long as they load, so each may be loaded per use."""
 K_TILES = 16
 """Tiles of 128 rows in a block: two blocks take 64 KiB per partition, so the next two fit beside them."""
 
@@ -30,17 +30,18 @@ TILES_AHEAD = 2
 def matmul(lhs_t, rhs, dtype=None):
     """lhs_t^T x rhs for HBM tensors lhs_t [K, M] and rhs [K, N]; the result is [M, N].
 
-    Any sizes. Both operands have the same dtype, float32, or both are of 16 and 8 bits (bfloat16, float16, float8).
-    The result has `dtype`, by default that of lhs_t. Products and sums are float32; the sum is rounded once, to the dtype
+    Any sizes. Both operands have the same dtype, float32, or both are of 16 and 8 bits (bfloat16, float16, float8). The
+    result has `dtype`, by default that of lhs_t. Products and sums are float32; the sum is rounded once, to the dtype
     of the result.
 
-    Blocks [2048, 1024] of both operands (float32: [2048, 512]) are on chip at a time, and the next ones load meanwhile. A
-    block that the next step uses again stays. Sums over K run in PSUM for 2048 rows; beyond that they are added up in
-    SBUF, in float32. Where M is small and N is large, matmul(rhs, lhs_t) gives the transposed result sooner: a pass over
-    the moving columns costs the same for 1 and for 128 stationary ones.
+    Blocks [2048, 1024] of both operands (float32: [2048, 512]) are on chip at a time, and the next ones load meanwhile.
+    A block that the next step uses again stays. Sums over K run in PSUM for 2048 rows; beyond that they are added up in
+    SBUF, in float32. Where M is small and N is large, matmul(rhs, lhs_t) gives the transposed result sooner: a pass
+    over the moving columns costs the same for 1 and for 128 stationary ones.
     """
-    expect(len(lhs_t.shape) == len(rhs.shape) == 2, "lhs_t", f"matrices have two dimensions, not {lhs_t.shape}, {rhs.shape}")
-    expect(lhs_t.shape[0] == rhs.shape[0], "rhs", f"rhs has {rhs.shape[0]} rows, lhs_t has {lhs_t.shape[0]}")
+    shapes = f"lhs_t has shape {lhs_t.shape}, rhs {rhs.shape}"
+    expect(len(lhs_t.shape) == len(rhs.shape) == 2, "lhs_t", f"{shapes}; both have two dimensions")
+    expect(lhs_t.shape[0] == rhs.shape[0], "rhs", f"{shapes}; their first dimensions are equal")
     (k_size, m_size), n_size = lhs_t.shape, rhs.shape[1]
     out = nl.ndarray((m_size, n_size), dtype=dtype or lhs_t.dtype, buffer=nl.shared_hbm)
     stationary, moving = _Blocks(lhs_t), _Blocks(rhs)
@@ -50,9 +51,9 @@ def matmul(lhs_t, rhs, dtype=None):
         for n0, n in n_blocks:
             totals: dict[tuple[int, int], NkiTensor] = {}
             for i, (k0, k) in enumerate(k_blocks):
-                products = stationary.block(k0, k, m0, m), moving.block(k0, k, n0, n)
+                left, right = stationary.block(k0, k, m0, m), moving.block(k0, k, n0, n)
                 is_last = i == len(k_blocks) - 1
-                _block_product(out[m0 : m0 + m, n0 : n0 + n], products, totals, is_last)
+                _block_product(out[m0 : m0 + m, n0 : n0 + n], left, right, totals, is_last)
             k_blocks = k_blocks[::-1]  # begin with the block of lhs_t that is there
         n_blocks = n_blocks[::-1]
     return out
@@ -66,9 +67,10 @@ def matmul_reference(lhs_t: np.ndarray, rhs: np.ndarray) -> np.ndarray:
 class _Blocks:
     """A matrix [K, C] in HBM, of which one block of rows and columns is on chip.
 
-    Tiles are reused in turn, and there are only a few more than a block has. So the loads of the next block cannot get in
-    the way of the block at hand, whose product must wait for the last of its own; and that few are enough, since products
-    of a new block, on all PSUM banks at once, begin with any tile that is there and take longer than the next one's load.
+    Tiles are reused in turn, and there are only a few more than a block has. So the loads of the next block cannot get
+    in the way of the block at hand, whose product must wait for the last of its own; and that few are enough, since
+    products of a new block, on all PSUM banks at once, begin with any tile that is there and take longer than the next
+    one's load.
     """
 
     def __init__(self, matrix: NkiTensor):
@@ -95,10 +97,10 @@ class _Blocks:
 
 
 def _block_product(
-    out: NkiTensor, products: tuple[list[NkiTensor], list[NkiTensor]], totals: dict[tuple[int, int], NkiTensor], last: bool
-) -> None:
+    out: NkiTensor, stationary: list[NkiTensor], moving: list[NkiTensor], totals: dict[tuple[int, int], NkiTensor],
+    last: bool,
+) -> None:  # fmt: skip
     """Add the product of two blocks to `totals`, by position in `out`; the last one goes to `out`."""
-    stationary, moving = products
     m_size, n_size = out.shape
     for m0, m in spans(m_size, STATIONARY_COLUMNS):
         result = nl.ndarray((m, n_size), dtype=out.dtype, buffer=nl.sbuf) if last else None
@@ -138,9 +140,9 @@ def mlp(x, w_up, w_down, b_up=None, b_down=None, w_gate=None, activation="gelu")
     """act(x w_up + b_up) w_down + b_down for x [..., H], w_up [H, F], w_down [F, G]; the result is [..., G].
 
     With `w_gate` [H, F] it is (act(x w_gate) * (x w_up + b_up)) w_down + b_down. `activation` is gelu, gelu_apprx_tanh,
-    silu or relu; biases are [F] and [G]. Any sizes; x and the weights have the same dtype, float32 or one of 16 bits, and
-    so has the result. Sums, biases and the activation are float32. Rounded to the dtype of x are the hidden values, the
-    values of the gate, and the result.
+    silu or relu; biases are [F] and [G]. Any sizes; x and the weights have the same dtype, float32 or one of 16 bits,
+    and so has the result. Sums, biases and the activation are float32. Rounded to the dtype of x are the hidden values,
+    the values of the gate, and the result.
 
     Up to 512 rows of x are worked on at once, with the hidden values on chip; all weights are loaded once for each such
     group of rows. The hidden values of 128 rows must fit in 96 KiB per partition beside x, which bounds H + F by about
@@ -148,7 +150,8 @@ def mlp(x, w_up, w_down, b_up=None, b_down=None, w_gate=None, activation="gelu")
     """
     rows = rows_of(x)
     (t_size, h_size), f_size, g_size = rows.shape, w_up.shape[1], w_down.shape[1]
-    expect(activation in _ACTIVATIONS, "activation", f"activation is {activation!r}; known are {', '.join(_ACTIVATIONS)}")
+    known = ", ".join(_ACTIVATIONS)
+    expect(activation in _ACTIVATIONS, "activation", f"activation is {activation!r}; known are {known}")
     expect_shape("w_up", w_up, (h_size, f_size))
     expect_shape("w_gate", w_gate, (h_size, f_size))
     expect_shape("w_down", w_down, (f_size, g_size))
@@ -167,8 +170,8 @@ def mlp(x, w_up, w_down, b_up=None, b_down=None, w_gate=None, activation="gelu")
 
 
 def mlp_reference(
-    x: np.ndarray, w_up: np.ndarray, w_down: np.ndarray, b_up: np.ndarray | None = None, b_down: np.ndarray | None = None,
-    w_gate: np.ndarray | None = None, activation: str = "gelu",
+    x: np.ndarray, w_up: np.ndarray, w_down: np.ndarray, b_up: np.ndarray | None = None,
+    b_down: np.ndarray | None = None, w_gate: np.ndarray | None = None, activation: str = "gelu",
 ) -> np.ndarray:  # fmt: skip
     """The same in float64, rounded nowhere."""
     act, data = _ACTIVATIONS[activation], wide(x)

@@ -40,16 +40,19 @@ def _first(tile: NkiTensor | None, rows: int) -> NkiTensor | None:
 
 @nki.jit
 def layer_norm(x, weight=None, bias=None, epsilon=1e-5):
-    """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis of x [..., N]; weight and bias are [N] or None.
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis of x [..., N].
 
-    x is float32 or has 16 bits, and the result has its dtype; weight and bias may have others. Mean and variance (divided
-    by N) are float32. In x's dtype are rounded: the normalized row, its product with weight, and the result. Several rows
-    must fit on chip at once: N is at most about 10,000 in bfloat16.
+    x is float32 or has 16 bits, and the result has its dtype; weight and bias are [N] or None and may have others. Mean
+    and variance (divided by N) are float32. In x's dtype are rounded: the normalized row, its product with weight, and
+    the result. Rows of 20,000 elements of 16 bits fit on chip.
     """
     weight, bias = _replicas(x, weight=weight, bias=bias)
-    return _each_tile(
-        x, lambda dst, data: norm.layer_norm(dst, data, _first(weight, data.shape[0]), _first(bias, data.shape[0]), epsilon)
-    )
+
+    def normalize(dst: NkiTensor, data: NkiTensor) -> None:
+        rows = data.shape[0]
+        norm.layer_norm(dst, data, _first(weight, rows), _first(bias, rows), epsilon)
+
+    return _each_tile(x, normalize)
 
 
 def layer_norm_reference(
@@ -66,7 +69,7 @@ def rms_norm(x, weight=None, epsilon=1e-6):
     """x / sqrt(mean(x^2) + epsilon) * weight over the last axis of x [..., N]; weight is [N] or None.
 
     x is float32 or has 16 bits, and the result has its dtype; weight may have another. All is float32 inside, and only
-    the result is rounded. N is at most about 20,000 in bfloat16.
+    the result is rounded. Rows of 24,000 elements of 16 bits fit on chip.
     """
     (weight,) = _replicas(x, weight=weight)
     return _each_tile(x, lambda dst, data: norm.rms_norm(dst, data, _first(weight, data.shape[0]), epsilon))
@@ -83,8 +86,8 @@ def rms_norm_reference(x: np.ndarray, weight: np.ndarray | None = None, epsilon:
 def softmax(x):
     """exp(x) over its sum along the last axis of x [..., N], in x's dtype: float32 or one of 16 bits.
 
-    The maximum is taken off first; all is float32 inside, and only the result is rounded. N is at most about 20,000 in
-    bfloat16.
+    The maximum is taken off first; all is float32 inside, and only the result is rounded. Rows of 24,000 elements of 16
+    bits fit on chip.
     """
     expect(x.dtype.is_float, "x", f"x is {x.dtype}; softmax takes floats")
     return _each_tile(x, norm.softmax)
@@ -100,8 +103,8 @@ def softmax_reference(x: np.ndarray) -> np.ndarray:
 def log_softmax(x):
     """x - log(sum(exp(x))) along the last axis of x [..., N], in x's dtype: float32 or one of 16 bits.
 
-    The maximum is taken off first; all is float32 inside, and only the result is rounded. N is at most about 20,000 in
-    bfloat16.
+    The maximum is taken off first; all is float32 inside, and only the result is rounded. Rows of 24,000 elements of 16
+    bits fit on chip.
     """
     expect(x.dtype.is_float, "x", f"x is {x.dtype}; log_softmax takes floats")
     return _each_tile(x, norm.log_softmax)
