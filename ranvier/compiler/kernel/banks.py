@@ -5,7 +5,6 @@ from __future__ import annotations
 from ranvier.compiler.kernel.stages import Placed
 from ranvier.ir.kernel import accesses
 from ranvier.ir.program import Placement
-from ranvier.isa.access import Space
 from ranvier.isa.record import Instruction
 from ranvier.target.spec import Engine, Target
 
@@ -52,9 +51,10 @@ class Banks:
     def _floating(self, inst: Instruction) -> tuple[str, ...]:
         """The floating buffers that an instruction touches, in order of their turns."""
         if inst.IS_DMA:
-            return ()
-        names = {ap.buffer.name for ap in accesses(inst) if ap.buffer.space is Space.PSUM}
-        return tuple(sorted(names & self.turn.keys(), key=self.turn.__getitem__)) if names else ()
+            return ()  # DMA does not reach PSUM
+        turn = self.turn
+        names = [ap.buffer.name for ap in accesses(inst) if ap.buffer.name in turn]
+        return tuple(sorted(set(names), key=turn.__getitem__)) if len(names) > 1 else tuple(names)
 
     def _parts(self, size_bytes: int) -> int:
         parts = 1

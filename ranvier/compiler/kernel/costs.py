@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from ranvier.isa.access import AccessPattern
 from ranvier.isa.record import Cost, DmaWork, Instruction
 from ranvier.sim.costs import CostTable, DmaTimes
 from ranvier.target.spec import Engine, Target
+
+Option = tuple[Engine, Cost, float]
+"""An engine that may run an instruction, the cost there, and the time from its start to its result in ns."""
 
 
 class Costs:
@@ -12,8 +16,35 @@ class Costs:
 
     def __init__(self, target: Target):
         self.target = target
+        self._options: dict[tuple, tuple[Option, ...]] = {}
         self._tables = {engine: CostTable(target, engine) for engine in Engine}
         self._dma = DmaTimes(target)
+
+    def options(self, inst: Instruction) -> tuple[Option, ...]:
+        """The engines that may run `inst`, best first: one, unless it leaves the choice open.
+
+        Transfers that leave it open are triggered by the sync engine, which does nothing else, where it may.
+        """
+        key: list[object] = [type(inst)]
+        for spec in inst.SPECS:
+            value = getattr(inst, spec.name)
+            if type(value) is AccessPattern:
+                key += (id(value.buffer.space), value.dtype, value.pattern, value.index is None)
+            else:
+                key.append(value)
+        found = self._options.get(made := tuple(key))
+        if found is None:
+            found = self._options[made] = self._find_options(inst)
+        return found
+
+    def _find_options(self, inst: Instruction) -> tuple[Option, ...]:
+        if getattr(inst, "engine", None) is Engine.UNKNOWN:
+            engines = inst.legal_engines(self.target)
+            if inst.IS_DMA:
+                engines = (Engine.SYNC,) if Engine.SYNC in engines else engines[:1]
+        else:
+            engines = (inst.engine_on(self.target),)
+        return tuple((engine, cost, self.delay_ns(cost)) for engine in engines for cost in (self.of(inst, engine),))
 
     def of(self, inst: Instruction, engine: Engine) -> Cost:
         """Time of `inst` on `engine`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 
 from ranvier.compiler.kernel.banks import Banks
-from ranvier.compiler.kernel.costs import Costs
+from ranvier.compiler.kernel.costs import Costs, Option
 from ranvier.compiler.kernel.lanes import Lane, Parked, Transfers
 from ranvier.compiler.kernel.stages import Dependencies, Placed, Schedule
 from ranvier.errors import error
-from ranvier.isa.record import Cost, Instruction
+from ranvier.isa.record import Cost
 from ranvier.target.spec import Engine
 
 
@@ -33,9 +33,9 @@ class _Scheduler:
         self.data, self.order = dependencies.data, dependencies.order
         self.hop_ns = float(target.sync.semaphore_hop_ns.value)
         self.table_load_ns = float(target.scalar.table_load_ns.value)
-        self.options = [self._options(inst) for inst in self.body]
+        self.options = [costs.options(inst) for inst in self.body]
         # The engine first thought of: the one with the least delay. Flexible instructions may change theirs.
-        self.chosen = [min(options, key=_delay_of) for options in self.options]
+        self.chosen = [min(found, key=_delay_of) for found in self.options]
         self.heights = self._heights()
         triggers = {engine for engine, cost, _ in self.chosen if cost.dma is not None}
         self.transfers = Transfers(costs, sorted(triggers, key=_number))
@@ -49,21 +49,6 @@ class _Scheduler:
         # Triggers keep the DMA engines supplied for as long as a new one takes to get there.
         static = target.dma.static
         self.ahead_ns = float(static.issue_ns.value + static.launch_ns.value)
-
-    def _options(self, inst: Instruction) -> list[tuple[Engine, Cost, float]]:
-        """(engine, cost, delay) of the engines that may run `inst`. The sync engine triggers transfers where it may."""
-        target = self.costs.target
-        if getattr(inst, "engine", None) is Engine.UNKNOWN:
-            engines = inst.legal_engines(target)
-            if inst.IS_DMA:
-                engines = (Engine.SYNC,) if Engine.SYNC in engines else engines[:1]
-        else:
-            engines = (inst.engine_on(target),)
-        found = []
-        for engine in engines:
-            cost = self.costs.of(inst, engine)
-            found.append((engine, cost, self.costs.delay_ns(cost)))
-        return found
 
     def _heights(self) -> list[float]:
         """For each instruction the time from its start to the end of the program, along the longest path."""
@@ -196,5 +181,5 @@ def _number(engine: Engine) -> int:
     return engine.value
 
 
-def _delay_of(option: tuple[Engine, Cost, float]) -> float:
+def _delay_of(option: Option) -> float:
     return option[2]
