@@ -17,7 +17,7 @@ from ranvier.nki.tensor import NkiTensor
 ROW_BYTES = 2048
 """Bytes of a row of a block: as much as a DMA engine moves in one burst."""
 BLOCK_COLUMNS = 1024
-"""Most columns of a block. Two blocks multiply for 2.8 times as long as they load, so each may be loaded per use."""
+"""Most columns of a block. Two blocks multiply for 2.6 times as long as they load, so each may be loaded per use."""
 K_TILES = 16
 """Tiles of 128 rows in a block: two blocks take 64 KiB per partition, so the next two fit beside them."""
 
