@@ -54,6 +54,12 @@ def test_matmul_sums_blocks_of_rows_in_float32():
     assert np.abs(wide - library.matmul_reference(lhs_t, rhs)).max() < 1e-5 * np.abs(wide).max()
 
 
+def test_matmul_of_8_bits_with_16():
+    lhs_t, rhs = normal(200, 130, dtype=ml_dtypes.float8_e5m2), normal(200, 90, dtype=BF16)
+    result = library.matmul(lhs_t, rhs, dtype="float32")
+    assert np.abs(result - library.matmul_reference(lhs_t, rhs)).max() < 1e-5 * np.abs(result).max()
+
+
 def test_matmul_reuses_blocks_in_both_directions():
     """Several blocks of each operand: 3 by 3 of the result, and two of rows."""
     check("matmul", normal(2050, 1030, dtype=F32), normal(2050, 1060, dtype=F32, seed=1), roundings=2)

@@ -19,9 +19,7 @@ ROW_BYTES = 2048
 BLOCK_COLUMNS = 1024
 """Most columns of a block. Two blocks multiply for 2.6 times as long as they load, so each may be loaded per use."""
 K_TILES = 16
-"""Tiles of 128 rows in a block: two blocks take 64 KiB per partition, so the next two fit beside them."""
-
-
+"""Tiles of 128 rows in a block: two blocks take 64 KiB per partition, and leave room for sums over further rows."""
 TILES_AHEAD = 2
 """Tiles of the next block that load while the block before is in use."""
 
