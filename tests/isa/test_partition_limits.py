@@ -16,7 +16,8 @@ def rows(partition: int, count: int) -> AccessPattern:
 
 
 @pytest.mark.parametrize("partition, count, code", [
-    (0, 129, "E0302"), (0, 128, None), (64, 64, None), (32, 64, "E0303"), (32, 32, None), (96, 32, None), (16, 8, "E0303"),
+    (0, 129, "E0302"), (0, 128, None), (64, 64, None), (32, 64, "E0303"), (32, 32, None), (96, 32, None),
+    (16, 8, "E0303"),
 ])
 def test_partitions_of_an_operand(partition, count, code):
     inst = TensorCopy(dst=rows(partition, count), src=rows(partition, count))
