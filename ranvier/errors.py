@@ -1,6 +1,7 @@
 """Every error a user can see: a stable code, whose fault it is, the rule, and a way out.
 
-An error is raised as ``raise error("E0304", "data1 has shape (128, 512), data2 has (128, 1)", rule="TT-1", where=loc)``.
+An error is raised as
+``raise error("E0304", "data1 has shape (128, 512), data2 has (128, 1)", rule="TT-1", where=loc)``.
 `CODES` is the whole catalogue; ``ranvier explain CODE`` prints an entry, and the tests demand a test for each.
 
 Code ranges: E01 kernel language, E02 tensors and access patterns, E03 instruction rules, E04 undefined behaviour found
@@ -42,7 +43,7 @@ class ErrorSpec:
 class RanvierError(Exception):
     """Base of all errors of this package.
 
-    Attributes: `code` (stable, "E0304"), `kind` (`Kind`, whose fault), `where` (`Loc` of the user's own source or None),
+    Attributes: `code` (stable, "E0304"), `kind` (`Kind`, whose fault), `where` (`Loc` of the user's own source),
     `rule` (id of the broken rule or None), `message` (what is wrong, with the actual values), `fix` (a way out),
     `argument` (the operand the caret points at, or None), `notes` (more lines, such as an allocation's own location).
     """
@@ -121,13 +122,14 @@ def _add(code: str, kind: Kind, title: str, page: str, fix: str = "") -> None:
     CODES[code] = ErrorSpec(code, kind, title, " ".join(page.split()), " ".join(fix.split()))
 
 
-# E01: kernel language --------------------------------------------------------------------------------------------------
+# E01: kernel language -------------------------------------------------------------------------------------------------
 _add("E0101", Kind.USER, "a kernel-language function was used outside a kernel",
-     """Functions of `nki.language` and `nki.isa` act on the kernel that is being run or recorded. Outside of one there is
-     nothing to act on.""",
+     """Functions of `nki.language` and `nki.isa` act on the kernel that is being run or recorded. Outside of one
+     there is nothing to act on.""",
      "call the function that uses them through `nki.jit` or `nki.simulate`")
 _add("E0102", Kind.USER, "a kernel argument or result has a type that kernels do not take",
-     """Kernels take numpy, torch and jax arrays, Python numbers, strings, booleans and None, and return tensors in HBM.""",
+     """Kernels take numpy, torch and jax arrays, Python numbers, strings, booleans and None, and return tensors in
+     HBM.""",
      "convert the argument to an array, or copy the result to a shared_hbm tensor before it is returned")
 _add("E0103", Kind.USER, "an argument of a language function is not valid",
      "A function of `nki.language` or `nki.isa` was called with an argument of the wrong type or value.",
@@ -136,16 +138,18 @@ _add("E0104", Kind.UNSUPPORTED, "a part of the kernel language that is not avail
      "The name exists in NKI, but this version does not implement it.",
      "the message says what to use instead")
 _add("E0105", Kind.UNSUPPORTED, "a kernel writes one of its inputs",
-     "The inputs of a kernel, its parameters and constants keep their values; results are tensors that the kernel makes.",
+     """The inputs of a kernel, its parameters and constants keep their values; results are tensors that the kernel
+     makes.""",
      "write to a tensor made with nl.ndarray(..., buffer=nl.shared_hbm) and return it")
 
 # E02: tensors and access patterns -------------------------------------------------------------------------------------
 _add("E0201", Kind.USER, "an index or slice reaches outside its tensor",
-     "Indices and slices must lie within the tensor. There is no clipping as in numpy: a slice that is too long is an error.",
+     """Indices and slices must lie within the tensor. There is no clipping as in numpy: a slice that is too long is
+     an error.""",
      "shorten the slice, for example with min(size, start + tile)")
 _add("E0202", Kind.USER, "a tensor does not fit in its memory",
-     """A tile in SBUF or PSUM has at most 128 partitions, and its other dimensions must fit in one partition; a PSUM tile
-     in eight banks of 2 KiB.""",
+     """A tile in SBUF or PSUM has at most 128 partitions, and its other dimensions must fit in one partition; a
+     PSUM tile in eight banks of 2 KiB.""",
      "split the tensor into tiles")
 _add("E0203", Kind.USER, "an operation on a tensor's shape is not possible",
      "reshape, permute, broadcast and the other view operations never copy; those that would need a copy are refused.",
@@ -153,18 +157,19 @@ _add("E0203", Kind.USER, "an operation on a tensor's shape is not possible",
 
 # E03: instruction rules -----------------------------------------------------------------------------------------------
 _add("E0301", Kind.USER, "an operand lies in a memory the instruction cannot reach",
-     """Each engine reaches certain memories only: the tensor engine reads SBUF and writes PSUM; vector and scalar engines
-     reach SBUF and PSUM; gpsimd reaches SBUF; DMA reaches HBM and SBUF.""",
+     """Each engine reaches certain memories only: the tensor engine reads SBUF and writes PSUM; vector and scalar
+     engines reach SBUF and PSUM; gpsimd reaches SBUF; DMA reaches HBM and SBUF.""",
      "copy the operand to a memory that the instruction reaches")
 _add("E0302", Kind.USER, "too many partitions",
      "SBUF and PSUM have 128 partitions, and an instruction covers at most 128 of them.",
      "split the tile along its first dimension into pieces of at most 128")
 _add("E0303", Kind.USER, "an operand starts at a partition that its size does not allow",
-     """Engines address partitions in quadrants of 32. An operand of more than 64 partitions starts at partition 0; of 33 to
-     64 at 0 or 64; of up to 32 at 0, 32, 64 or 96.""",
+     """Engines address partitions in quadrants of 32. An operand of more than 64 partitions starts at partition 0;
+     of 33 to 64 at 0 or 64; of up to 32 at 0, 32, 64 or 96.""",
      "place the tile at an allowed start partition, or move it there with a DMA copy")
 _add("E0304", Kind.USER, "operand shapes do not agree",
-     "The operands of an instruction must agree in partitions and in elements per partition; instructions do not broadcast.",
+     """The operands of an instruction must agree in partitions and in elements per partition; instructions do not
+     broadcast.""",
      "slice or view the operands so that their shapes agree; tensor_scalar takes one value per partition")
 _add("E0305", Kind.USER, "an operand has a dtype the instruction does not take",
      "Each operand of an instruction takes certain dtypes only.",
@@ -197,11 +202,12 @@ _add("E0403", Kind.UNDEFINED, "a dynamic index is out of bounds",
      "An index that an instruction read from memory points outside the tensor.",
      "check the index values, or ask for oob_mode.skip")
 _add("E0404", Kind.UNDEFINED, "the engines wait for each other forever",
-     "Each engine waits for a semaphore that only another waiting engine would signal. The message shows who waits for what.",
+     """Each engine waits for a semaphore that only another waiting engine would signal. The message shows who waits
+     for what.""",
      "")
 _add("E0405", Kind.UNDEFINED, "an operand has contents for which the instruction has no defined result",
-     """The instruction defines its result only for certain contents of this operand. A transpose on the tensor engine, for
-     example, moves data by a matrix with a single one in each column.""",
+     """The instruction defines its result only for certain contents of this operand. A transpose on the tensor
+     engine, for example, moves data by a matrix with a single one in each column.""",
      "see the instruction's documentation for the contents it takes")
 
 # E05: compiler resources ----------------------------------------------------------------------------------------------
@@ -223,7 +229,8 @@ _add("E0603", Kind.USER, "an input does not match what the program was compiled 
      "A compiled program has static shapes and dtypes: those of the example inputs.",
      "call with inputs of the compiled shapes, or compile again for the new ones")
 _add("E0604", Kind.UNSUPPORTED, "the compiler has no lowering for this operation in this form",
-     "The operation is known to the graph level, but not in this form (the message gives shapes and attributes) to the core.",
+     """The operation is known to the graph level, but not in this form (the message gives shapes and attributes) to
+     the core.""",
      "")
 _add("E0605", Kind.USER, "text of the intermediate representation cannot be parsed",
      "The text is not what the printer writes: the message gives line and column, and what was expected there.", "")
@@ -245,8 +252,8 @@ _add("E0702", Kind.USER, "the artifact was written by a newer version",
 _add("E0703", Kind.USER, "the artifact is damaged or cut short",
      "Sizes or checksums in the file do not agree with its contents.", "copy or save it again")
 _add("E0704", Kind.UNSUPPORTED, "a model with inputs or outputs that an artifact cannot describe",
-     """A saved program is called without the framework it comes from. Its inputs and outputs are tensors, numbers, strings
-     and None in tuples, lists, dictionaries and dataclasses.""",
+     """A saved program is called without the framework it comes from. Its inputs and outputs are tensors, numbers,
+     strings and None in tuples, lists, dictionaries and dataclasses.""",
      "wrap the model in a module that takes and returns such values")
 
 # E08: settings, targets, command line ---------------------------------------------------------------------------------

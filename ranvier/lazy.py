@@ -1,4 +1,4 @@
-"""A cached property without the lock that `functools.cached_property` takes in Python 3.11 (a microsecond each time)."""
+"""A cached property without the lock that `functools.cached_property` takes in Python 3.11 (a microsecond a time)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class lazy(Generic[T]):  # noqa: N801 - used as a decorator
+class lazy(Generic[T]):
     """A property that is computed once and then lies in the instance's dictionary, also of a frozen dataclass.
 
     Two threads may both compute it; they get equal values, since instances do not change.

@@ -22,7 +22,7 @@ from ranvier.target.spec import Target
 class ParamSource:
     """Where a parameter buffer's contents come from: entry `key` of the model's state, reshaped, permuted, cast.
 
-    The steps are applied in the order slice along axis 0, reshape, permute, cast; None skips a step. The array itself is
+    The steps are applied in the order slice along axis 0, reshape, permute, cast; None skips one. The array itself is
     never part of a kernel.
     """
 
@@ -76,7 +76,8 @@ def verify_kernel(kernel: Kernel, target: Target, *, stage: str = "kernel") -> N
     """The rules of the kernel level. Raises E0901 naming `stage`, or the instruction's own error."""
     if len(kernel.by_name) != len(kernel.buffers):
         raise error("E0901", f"after {stage}: two buffers share a name")
-    for role, names, kind in (("input", kernel.inputs, BufferKind.INPUT), ("output", kernel.outputs, BufferKind.OUTPUT)):
+    roles = (("input", kernel.inputs, BufferKind.INPUT), ("output", kernel.outputs, BufferKind.OUTPUT))
+    for role, names, kind in roles:
         for name in names:
             if name not in kernel.by_name or kernel.by_name[name].kind is not kind:
                 raise error("E0901", f"after {stage}: {role} {name} is not a buffer of kind {kind.value}")

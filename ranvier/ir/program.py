@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ranvier.ir.kernel import Constant, ParamSource
 from ranvier.isa.access import Buffer
 from ranvier.isa.record import Instruction
-from ranvier.ir.kernel import Constant, ParamSource
 from ranvier.target.spec import Engine
 
 
