@@ -1,4 +1,4 @@
-"""Whole models of several architectures: compiled for bfloat16 and float32, run on the simulated core, against PyTorch."""
+"""Whole models of several architectures, compiled for bfloat16 and float32 and run on the simulated core."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import ranvier  # noqa: E402
 def bert(hidden: int, heads: int, length: int, batch: int = 2):
     """An encoder with a padding mask (the first row is padded in its second half)."""
     config = transformers.BertConfig(
-        hidden_size=hidden, num_hidden_layers=2, num_attention_heads=heads, intermediate_size=4 * hidden, vocab_size=1000
-    )
+        hidden_size=hidden, num_hidden_layers=2, num_attention_heads=heads, intermediate_size=4 * hidden,
+        vocab_size=1000,
+    )  # fmt: skip
     mask = torch.ones(batch, length, dtype=torch.long)
     mask[0, length // 2 + 1 :] = 0
     return transformers.BertModel(config), (torch.randint(0, 1000, (batch, length)), mask)
