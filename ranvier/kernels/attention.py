@@ -14,6 +14,10 @@ BANK_COLUMNS = 512
 PARTITIONS = 128
 MASKED = -1.0e30
 """Added to scores that do not count: finite, so that no inf - inf arises, and far below any score."""
+EMPTY_MAX = 1.0e25
+"""Beyond any score, and far nearer to zero than a masked one."""
+LEAST_TOTAL = 1.0e-30
+"""Below any sum of powers: the largest of them is 1."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class Heads:
 
     queries[h] is [D, Q] and keys[h] is [D, K] in SBUF (head dimension on partitions, several pieces if D > 128);
     values[h] lists [<=128 keys, Dv] tiles. `row_mask` [1, K] is added to every query's scores, before scaling;
-    `mask(h)` gives a [Q, K] tile added after scaling, or None.
+    `mask(h)` gives a [Q, K] tile added after scaling, or None. With `may_be_empty` a query may have no key at all
+    (`MASKED` is added to every score of it): its result is zero.
     """
 
     queries: Sequence[Sequence[NkiTensor]]
@@ -31,6 +36,7 @@ class Heads:
     scale: float
     row_mask: tuple[NkiTensor, NkiTensor] | None = None
     mask: Callable[[int], NkiTensor] | None = None
+    may_be_empty: bool = False
 
 
 def attention(dst: NkiTensor, heads: Heads) -> None:
@@ -49,6 +55,8 @@ def attention(dst: NkiTensor, heads: Heads) -> None:
             powers = _powers(heads, first, group, q_size, k_size, totals)
             _weighted_values(out[:, h0 : h0 + group, :], powers, heads.values[first : first + group])
         span = slice(o0, o0 + outputs)
+        if heads.may_be_empty:  # 0 / 0 would be NaN
+            nisa.tensor_scalar(dst=totals[:, span], data=totals[:, span], op0=nl.maximum, operand0=LEAST_TOTAL)
         nisa.reciprocal(dst=inverse[:, span], data=totals[:, span])
         factor = inverse[:, span].expand_dim(2).broadcast(2, dv)
         nisa.tensor_tensor(dst=dst[:, span, :], data1=out, data2=factor, op=nl.multiply)
@@ -63,9 +71,11 @@ def _powers(
     scale = heads.scale if on_psum else 1.0
     negative_max = nl.ndarray((q_size, group), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_reduce(dst=negative_max, op=nl.maximum, data=scores, axis=2, negate=True)
-    if scale != 1.0:
+    if scale != 1.0 or heads.may_be_empty:
+        # A maximum as low as that of a query without keys is replaced by one far above its scores: their powers are 0.
+        limit = {"op1": nl.minimum, "operand1": EMPTY_MAX} if heads.may_be_empty else {}
         scaled = nl.ndarray((q_size, group), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_scalar(dst=scaled, data=negative_max, op0=nl.multiply, operand0=scale)
+        nisa.tensor_scalar(dst=scaled, data=negative_max, op0=nl.multiply, operand0=scale, **limit)
         negative_max = scaled
     powers = nl.ndarray((q_size, group, k_size), dtype=heads.values[first][0].dtype, buffer=nl.sbuf)
     for h in range(group):

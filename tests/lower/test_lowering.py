@@ -239,3 +239,14 @@ def test_attention_on_heads_that_are_not_split_from_rows(length, size):
     m = Model()
     query, key, value = (m.input(2, 3, length, size) for _ in range(3))
     check(m, m.b.emit(Attention(scale=0.2), query, key, value), 5e-6)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_query_without_any_key_gives_zeros(full):
+    m = Model()
+    query, key, value = (m.input(2, 3, 40, 24) for _ in range(3))
+    mask = m.flags(2, 1, 40 if full else 1, 40)
+    m.inputs[-1][1] = False
+    m.inputs[-1][0, :, -1, 5:] = True
+    result = m.b.emit(Attention(scale=0.2, has_mask=True), query, key, value, mask)
+    check(m, result, 5e-6)

@@ -44,6 +44,7 @@ def lower_attention(ctx: Lowering, group: Group) -> None:
                 scale=scale,
                 row_mask=masks.row(b, count),
                 mask=masks.tile(b, q0, q, count),
+                may_be_empty=masks.may_be_empty,
             )
             attention(out.rows(b * q_len + q0, q).reshape((q, heads, dv)), operands)
     if merged is not None:
@@ -116,6 +117,7 @@ class _Masks:
         self.per_batch = self.mask is not None and shape[0] > 1
         self.per_head = self.mask is not None and shape[1] > 1
         self.as_row = self.mask is not None and shape[2] == 1 and not self.per_head and not self.causal
+        self.may_be_empty = self.mask is not None and self.mask.dtype is dt.bool_
         self._rows: dict[int, NkiTensor] = {}
         self._tiles: dict[tuple, NkiTensor] = {}
 
