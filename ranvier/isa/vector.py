@@ -159,8 +159,9 @@ class TensorTensor(Instruction):
             having.add(Engine.GPSIMD)
         if in_psum(self.dst, self.data1, self.data2):
             having.discard(Engine.GPSIMD)
-        order = (Engine.GPSIMD, Engine.VECTOR) if self._is_native_integer else (Engine.VECTOR, Engine.GPSIMD)
-        return tuple(e for e in order if e in having)
+        if self._is_native_integer:  # the vector engine would round to float32: whoever wants that asks for it
+            return (Engine.GPSIMD,)
+        return tuple(e for e in (Engine.VECTOR, Engine.GPSIMD) if e in having)
 
     def semantics(self, data1: np.ndarray, data2: np.ndarray) -> np.ndarray:
         if self.arithmetic == "float32":

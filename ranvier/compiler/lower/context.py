@@ -14,6 +14,7 @@ import numpy as np
 
 from ranvier import dtypes as dt
 from ranvier.compiler.layout import Layout, rows
+from ranvier.compiler.lower.ranges import magnitudes
 from ranvier.compiler.lower.view import HbmView
 from ranvier.dtypes import DType
 from ranvier.errors import error
@@ -73,6 +74,7 @@ class Lowering:
         self.users = graph.users()
         self.params = {p.value: p.key for p in graph.params}
         self.literals = {c.value: c.array for c in graph.constants}
+        self._magnitudes = magnitudes(graph)
         self._views: dict[Value, HbmView] = {}
         self._tiles: dict[tuple[Value, Layout], Tiles] = {}
         self._by_root: dict[Value, list[Layout]] = {}
@@ -102,10 +104,16 @@ class Lowering:
     def put_affine(self, value: Value, affine: Affine) -> None:
         self._affine[self.root(value)] = affine
 
-    def number(self, value: Value) -> float | None:
-        """The value as a Python number if it is a literal with one element."""
+    def number(self, value: Value) -> float | int | None:
+        """The value as a Python number (an integer for integers and booleans) if it is a literal with one element."""
         array = self.literals.get(self.root(value))
-        return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+        if array is None or array.size != 1:
+            return None
+        return float(array.reshape(-1)[0]) if value.dtype.is_float else int(array.reshape(-1)[0])
+
+    def magnitude(self, value: Value) -> int:
+        """A bound on the magnitude of an integer value."""
+        return self._magnitudes[value]
 
     # -- on chip
     def tiles(self, value: Value, layout: Layout) -> Tiles:
@@ -236,7 +244,7 @@ class Lowering:
                 self.name_of(value),
                 value.shape or (1,),
                 device_dtype(value.dtype),
-                ParamSource(self.params[value], reshape=value.shape or (1,), dtype=value.dtype),
+                ParamSource(self.params[value], reshape=value.shape or (1,), dtype=device_dtype(value.dtype)),
             )
             return self._shaped(HbmView.whole(buffer.access.buffer), value.shape)
         if value in self.literals:
@@ -337,7 +345,7 @@ class Lowering:
 
         def make() -> NkiTensor:
             shape = tuple(reshape[i] for i in permute)
-            source = ParamSource(self.params[value], reshape=reshape, permute=permute, dtype=value.dtype)
+            source = ParamSource(self.params[value], reshape, permute, device_dtype(value.dtype))
             return self.builder.param(self.name_of(value), shape, device_dtype(value.dtype), source)
 
         return HbmView.whole(self.once(("param", value, reshape, permute), make).access.buffer)

@@ -10,7 +10,8 @@ from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, columns
 from ranvier.compiler.lower.context import Lowering, Tiles
 from ranvier.compiler.lower.pointwise import Sink, operand
-from ranvier.compiler.lower.select_instructions import Chunk, Operand, TileEmitter
+from ranvier.compiler.lower.select_instructions import TileEmitter
+from ranvier.compiler.lower.step import Chunk, Operand
 from ranvier.errors import error
 from ranvier.graph.composite import Linear
 from ranvier.graph.core import Node, Value

@@ -18,7 +18,7 @@ from ranvier.compiler.layout import Layout, channels
 from ranvier.compiler.lower.context import Lowering
 from ranvier.compiler.lower.contract import finish
 from ranvier.compiler.lower.pointwise import Sink, operand
-from ranvier.compiler.lower.select_instructions import Chunk
+from ranvier.compiler.lower.step import Chunk
 from ranvier.errors import error
 from ranvier.graph.contract import Conv, Pool
 from ranvier.graph.core import Node, Value

@@ -25,6 +25,8 @@ def lower_movement(ctx: Lowering, group: Group) -> None:
     match node.op:
         case Reshape():
             return  # the same elements in the same order: the context looks through it
+        case Transpose() if ctx.has_tiles(node.output):
+            return  # attention made it already, in place of its own result
         case Transpose() | Broadcast() | Slice() | Reverse():
             ctx.put_lazy(node.output, lambda: _view(ctx, node))
         case Concat():

@@ -7,7 +7,8 @@ import math
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, dims_of
 from ranvier.compiler.lower.context import Lowering, Tiles
-from ranvier.compiler.lower.select_instructions import Chunk, Operand, TileEmitter
+from ranvier.compiler.lower.select_instructions import TileEmitter
+from ranvier.compiler.lower.step import Chunk, Operand
 from ranvier.graph.core import Value
 from ranvier.kernels.matmul import spans
 from ranvier.nki.tensor import NkiTensor
@@ -31,7 +32,7 @@ def operand(ctx: Lowering, value: Value, shape: tuple[int, ...], layout: Layout,
     plain_free = all(g in (w, (1,) * len(w)) for g, w in ((a, whole[0]), (c, whole[2])))
     if b == whole[1] and plain_free:
         own = Layout(math.prod(a), layout.b, math.prod(c), layout.segment)
-        if own.free == 1 and layout.free > 1:
+        if own.free == 1 and layout.free > 1 and value.dtype.is_float:  # integers would lose digits as float32
             return ctx.vector(value, own, chunk.b0, chunk.b)
         tile = ctx.tiles(value, own).rows(chunk.b0, chunk.b)
         return _spread(tile, chunk, math.prod(a) != layout.a, math.prod(c) != layout.c)

@@ -10,7 +10,7 @@ from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, rows
 from ranvier.compiler.lower.context import Affine, Lowering
 from ranvier.compiler.lower.pointwise import Sink, operand
-from ranvier.compiler.lower.select_instructions import Chunk
+from ranvier.compiler.lower.step import Chunk
 from ranvier.compiler.lower.view import HbmView
 from ranvier.errors import error
 from ranvier.graph.composite import LayerNorm, LogSoftmax, RmsNorm, Rope, Softmax

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ranvier import dtypes as dt
+from ranvier.compiler.lower import functions, integers
 from ranvier.compiler.lower.context import Lowering, device_dtype
+from ranvier.compiler.lower.ranges import EXACT
+from ranvier.compiler.lower.step import Chunk, Operand, Step, is_vector
 from ranvier.dtypes import DType
 from ranvier.errors import error
 from ranvier.graph.composite import Gelu, Silu
@@ -15,48 +18,6 @@ from ranvier.graph.core import Node, Value
 from ranvier.graph.elementwise import Binary, Cast, Clamp, Compare, Select, Unary
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
-
-Operand = NkiTensor | float
-"""A tile [P, ...], one value per partition [P, 1], or a number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Part of a group's result: rows [b0, b0 + b) of axis b, [a0, a0 + a) of a, [c0, c0 + c) of c."""
-
-    b0: int
-    b: int
-    a0: int
-    a: int
-    c0: int
-    c: int
-
-    def of(self, tile: NkiTensor) -> NkiTensor:
-        """This chunk of a [b, a, c] tile that holds the chunk's rows."""
-        whole = tile.shape[1:] == (self.a, self.c)
-        return tile if whole else tile[:, self.a0 : self.a0 + self.a, self.c0 : self.c0 + self.c]
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.b, self.a, self.c
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One pending instruction. `kind`: "scalar" (tensor_scalar with one or two operations), "tensor", "act"."""
-
-    kind: str
-    data: Operand
-    operations: tuple[tuple[str, Operand, bool], ...] = ()
-    function: str = ""
-    scale: Operand = 1.0
-    bias: Operand | None = None
-
-
-def is_vector(x: Operand, chunk: Chunk) -> bool:
-    """One value per partition where the chunk has more than one."""
-    return isinstance(x, NkiTensor) and x.shape == (chunk.b, 1)
-
 
 _REVERSED = {
     "subtract": "subtract",
@@ -127,6 +88,10 @@ class TileEmitter:
 
     # -- one node
     def step(self, node: Node) -> Operand | Step:
+        if node.inputs[0].dtype.is_integer:
+            exact = integers.step(self, node)
+            if exact is not None:
+                return exact
         op = node.op
         match op:
             case Unary():
@@ -141,15 +106,17 @@ class TileEmitter:
                 return self._cast(node)
             case Clamp():
                 bounds = [("maximum", op.min), ("minimum", op.max)]
-                return self._scalars(node.inputs[0], [(name, float(v)) for name, v in bounds if v is not None])
+                return self.scalars(node.inputs[0], [(name, float(v)) for name, v in bounds if v is not None])
             case Gelu():
                 return self._act("gelu_apprx_tanh" if op.approximate == "tanh" else "gelu", node.inputs[0])
             case Silu():
                 return self._act("silu", node.inputs[0])
         raise error("E0604", f"no lowering for {op} as part of an element-wise group", where=node.loc)
 
-    def _scalars(self, value: Value, operations: list[tuple[str, float]]) -> Step:
-        return Step("scalar", self.tile(value), tuple((name, number, False) for name, number in operations))
+    def scalars(self, value: Value, operations: list[tuple[str, float]]) -> Step:
+        """One or two operations with numbers, pending."""
+        data = self.as_tile(self.tile(value), value.dtype)
+        return Step("scalar", data, tuple((name, number, False) for name, number in operations))
 
     def _act(self, function: str, value: Value) -> Step:
         """An activation, with the scale and bias of a pending multiplication and addition."""
@@ -175,68 +142,11 @@ class TileEmitter:
                 if fused.scale != 1.0 or fused.bias is not None:
                     return fused
             return self._chain(value, ("maximum", 0.0, False))
-        if kind == "logical_not":
+        if kind == "logical_not" or (kind == "bitwise_not" and value.dtype is dt.bool_):
             return self._chain(value, ("equal", 0.0, False))
         if kind in _ACT:
             return self._act(_ACT[kind], value)
-        x = self.tile(value)
-        if isinstance(x, (int, float)):
-            raise error("E0901", f"{kind} of a number should have been folded")
-        if kind == "reciprocal":
-            return self._reciprocal(x)
-        if kind in ("sin", "cos"):
-            return self._sine(x, math.pi / 2 if kind == "cos" else 0.0)
-        if kind in ("floor", "ceil", "round", "trunc"):
-            return self._rounded(kind, x)
-        if kind == "isnan":
-            return Step("tensor", x, (("not_equal", x, False),))
-        raise error("E0604", f"no lowering for the element-wise function {kind}")
-
-    def _reciprocal(self, x: NkiTensor) -> NkiTensor:
-        result = self.temp()
-        nisa.reciprocal(dst=result, data=x)
-        return result
-
-    def _integer_part(self, x: NkiTensor) -> NkiTensor:
-        """x rounded to the nearest integer (to even), as float32."""
-        whole, back = self.temp(dt.int32), self.temp()
-        nisa.tensor_copy(dst=whole, src=x)
-        nisa.tensor_copy(dst=back, src=whole)
-        return back
-
-    def _rounded(self, kind: str, x: NkiTensor) -> Operand | Step:
-        nearest = self._integer_part(x)
-        if kind == "round":
-            return nearest
-        result, excess = self.temp(), self.temp()
-        if kind == "trunc":
-            # toward zero: |x| rounded down, with x's sign
-            size, sign = self.temp(), self.temp()
-            nisa.activation(dst=size, op="abs", data=x)
-            nisa.activation(dst=sign, op="sign", data=x)
-            down, above = self._integer_part(size), self.temp()
-            nisa.tensor_tensor(dst=above, data1=down, data2=size, op="greater")
-            nisa.tensor_tensor(dst=result, data1=down, data2=above, op="subtract")
-            return Step("tensor", result, (("multiply", sign, False),))
-        nisa.tensor_tensor(dst=excess, data1=nearest, data2=x, op="greater" if kind == "floor" else "less")
-        return Step("tensor", nearest, (("subtract" if kind == "floor" else "add", excess, False),))
-
-    def _sine(self, x: NkiTensor, shift: float) -> Step:
-        """sin(x + shift) with the argument brought to [-pi, pi], where the scalar engine's sine is valid."""
-        turns, shifted = self.temp(), x
-        if shift:
-            shifted = self.temp()
-            nisa.tensor_scalar(dst=shifted, data=x, op0="add", operand0=shift)
-        nisa.tensor_scalar(dst=turns, data=shifted, op0="multiply", operand0=1.0 / (2.0 * math.pi))
-        whole = self._integer_part(turns)
-        reduced = self.temp()
-        nisa.scalar_tensor_tensor(
-            dst=reduced, data=whole, op0="multiply", operand0=-2.0 * math.pi, op1="add", operand1=shifted
-        )
-        bounded = self.temp()
-        limit = math.nextafter(math.pi, 0.0) - 3e-7
-        nisa.tensor_scalar(dst=bounded, data=reduced, op0="maximum", operand0=-limit, op1="minimum", operand1=limit)
-        return Step("act", bounded, function="sin")
+        return functions.UNARY[kind](self, self.as_tile(self.tile(value), value.dtype))
 
     # -- two operands
     def _binary(self, node: Node, kind: str, left: Value, right: Value) -> Operand | Step:
@@ -246,17 +156,23 @@ class TileEmitter:
             return self._divide(left, right)
         if kind == "pow":
             return self._power(left, right)
+        x, y = (self.in_sbuf_as(self.as_tile(self.tile(v), dt.float32), dt.float32) for v in (left, right))
+        if kind == "atan2":
+            return functions.arc_tangent(self, x, y)
+        if kind in functions.REMAINDERS:
+            return functions.REMAINDERS[kind](self, x, y)
         raise error("E0604", f"no lowering for the element-wise operation {kind}", where=node.loc)
 
     def _divide(self, left: Value, right: Value) -> Operand | Step:
         divisor = self.tile(right)
         if isinstance(divisor, (int, float)):
-            return self._chain(left, ("multiply", 1.0 / divisor, False))
+            inverse = 1.0 / divisor if divisor else math.copysign(math.inf, divisor)
+            return self._chain(left, ("multiply", inverse, False))
         if is_vector(divisor, self.chunk):
             inverse: Operand = self.ctx.sbuf((self.chunk.b, 1), dt.float32)
             nisa.reciprocal(dst=inverse, data=divisor)
             return self._chain(left, ("multiply", inverse, False))
-        inverse = self._reciprocal(divisor)
+        inverse = functions.reciprocal(self, divisor)
         above = self.tile(left)
         if isinstance(above, (int, float)) or is_vector(above, self.chunk):
             return Step("scalar", inverse, (("multiply", above, False),))
@@ -271,17 +187,18 @@ class TileEmitter:
         if exponent == -0.5:
             return self._act("rsqrt", left)
         if exponent is not None and exponent == int(exponent) and 3 <= exponent <= 4:
-            x = self.tile(left)
+            x = self.in_sbuf(self.as_tile(self.tile(left), left.dtype))
             square, result = self.temp(), self.temp()
             nisa.tensor_tensor(dst=square, data1=x, data2=x, op="multiply")
             nisa.tensor_tensor(dst=result, data1=square, data2=square if exponent == 4 else x, op="multiply")
             return result
-        base, power = (self._in_sbuf(self._as_tile(self.tile(v), dt.float32)) for v in (left, right))
+        base, power = (self.in_sbuf(self.as_tile(self.tile(v), dt.float32)) for v in (left, right))
         return Step("tensor", base, (("power", power, False),))  # on gpsimd, which alone has powers and reads SBUF only
 
-    def _in_sbuf(self, x: Operand) -> Operand:
-        if isinstance(x, NkiTensor) and x.access.space.value == "psum":
-            copy = self.temp()
+    def in_sbuf(self, x: NkiTensor) -> NkiTensor:
+        """`x` itself, or a copy if it lies in PSUM."""
+        if x.access.space.value == "psum":
+            copy = self.temp(x.dtype)
             nisa.tensor_copy(dst=copy, src=x)
             return copy
         return x
@@ -302,20 +219,20 @@ class TileEmitter:
     def _tensors(self, name: str, left: Value, right: Value) -> Step:
         for held, rest, swapped in ((left, right, False), (right, left, True)):
             before = self.pending(held)
-            if name in _FUSIBLE and before is not None and before.kind == "scalar" and len(before.operations) == 1:
-                other = self._as_tile(self.tile(rest), held.dtype)
+            if name in _FUSIBLE and before is not None and _is_single(before):
+                other = self.as_tile(self.tile(rest), held.dtype)
                 if not self._both_psum(before.data, other):
                     second = (name, other, swapped and name == "subtract")
                     return Step("fused", before.data, (*before.operations, second))
-        x, y = self._as_tile(self.tile(left), left.dtype), self._as_tile(self.tile(right), right.dtype)
+        x, y = self.as_tile(self.tile(left), left.dtype), self.as_tile(self.tile(right), right.dtype)
         if self._both_psum(x, y):
-            x = self._in_sbuf(x)
+            x = self.in_sbuf(x)
         return Step("tensor", x, ((name, y, False),))
 
     def _both_psum(self, x: Operand, y: Operand) -> bool:
         return all(isinstance(t, NkiTensor) and t.access.space.value == "psum" for t in (x, y))
 
-    def _as_tile(self, x: Operand, dtype: DType) -> NkiTensor:
+    def as_tile(self, x: Operand, dtype: DType) -> NkiTensor:
         """A full tile: numbers and vectors are spread."""
         if isinstance(x, (int, float)):
             tile = self.temp(dtype)
@@ -335,12 +252,11 @@ class TileEmitter:
     def _chain(self, value: Value, operation: tuple[str, Operand, bool]) -> Step:
         """`operation` on `value`, as the second operation of a pending tensor_scalar where that is possible."""
         before = self.pending(value)
-        one = before is not None and before.kind == "scalar" and len(before.operations) == 1
-        if before is not None and one and not _bitwise(before.operations[0][0], operation[0]):
+        if before is not None and _is_single(before) and not _bitwise(operation[0]):
             return replace(before, operations=(*before.operations, operation))
         data = self.tile(value)
         if isinstance(data, (int, float)) or is_vector(data, self.chunk):
-            data = self._as_tile(data, value.dtype)
+            data = self.as_tile(data, value.dtype)
         return Step("scalar", data, (operation,))
 
     def _cast(self, node: Node) -> Operand | Step:
@@ -350,35 +266,28 @@ class TileEmitter:
             return self._chain(value, ("not_equal", 0.0, False))
         before = self.pending(value)
         # Between floats the result's own rounding is the cast; a narrower type in between would have rounded first.
-        if before is not None and value.dtype.is_float and to.is_float and to.itemsize <= value.dtype.itemsize:
+        narrower = value.dtype.is_float and to.is_float and to.itemsize <= value.dtype.itemsize
+        flag = value.dtype is dt.bool_ and before is not None and before.kind != "act"
+        if before is not None and (narrower or (flag and not any(_bitwise(name) for name, *_ in before.operations))):
             return before
-        x = self.tile(value)
-        if to.is_integer and value.dtype.is_float:
-            return Step("tensor", self._toward_zero(x), (("bypass", x, False),))
-        return Step("tensor", x, (("bypass", x, False),))
-
-    def _toward_zero(self, x: Operand) -> NkiTensor:
-        tile = self._as_tile(x, dt.float32)
-        step = self._rounded("trunc", tile)
-        result = self.temp()
-        self.flush(step, result)
-        return result
+        return Step("tensor", self.tile(value), (("bypass", 0.0, False),))
 
     def _select(self, node: Node) -> NkiTensor:
         condition, on_true, on_false = (self.tile(v) for v in node.inputs)
         result = self.temp(node.output.dtype)
-        predicate = self._in_sbuf_as(self._as_tile(condition, dt.uint8), dt.uint8)
+        predicate = self.in_sbuf_as(self.as_tile(condition, dt.uint8), dt.uint8)
         if isinstance(on_false, (int, float)):
             nisa.memset(dst=result, value=_literal(on_false, node.output.dtype))
         else:
-            nisa.tensor_copy(dst=result, src=self._as_tile(on_false, node.output.dtype))
+            nisa.tensor_copy(dst=result, src=self.as_tile(on_false, node.output.dtype))
         source: Operand = on_true
-        if isinstance(on_true, NkiTensor):
-            source = self._in_sbuf_as(self._as_tile(on_true, node.output.dtype), device_dtype(node.output.dtype))
+        if isinstance(on_true, NkiTensor) or (abs(on_true) > EXACT and node.output.dtype.is_integer):
+            source = self.in_sbuf_as(self.as_tile(on_true, node.output.dtype), device_dtype(node.output.dtype))
         nisa.tensor_copy_predicated(dst=result, src=source, predicate=predicate)
         return result
 
-    def _in_sbuf_as(self, x: NkiTensor, dtype: DType) -> NkiTensor:
+    def in_sbuf_as(self, x: NkiTensor, dtype: DType) -> NkiTensor:
+        """`x` itself if it lies in SBUF in `dtype`, else a copy that does."""
         if x.dtype is dtype and x.access.space.value == "sbuf":
             return x
         copy = self.temp(dtype)
@@ -392,9 +301,9 @@ class TileEmitter:
             nisa.memset(dst=dst, value=step)
             return
         if isinstance(step, NkiTensor):
-            nisa.tensor_copy(dst=dst, src=self._as_tile(step, dst.dtype))
+            nisa.tensor_copy(dst=dst, src=self.as_tile(step, dst.dtype))
             return
-        data = self._as_tile(step.data, dt.float32)
+        data = self.as_tile(step.data, dt.float32)
         if step.kind == "act":
             nisa.activation(dst=dst, op=step.function, data=data, bias=step.bias, scale=step.scale)
             return
@@ -419,8 +328,13 @@ class TileEmitter:
             nisa.tensor_tensor(dst=dst, data1=data, data2=other, op=name)
 
 
-def _bitwise(*names: str) -> bool:
-    return any(n.startswith("bitwise") or n.endswith("shift") for n in names)
+def _bitwise(name: str) -> bool:
+    return name.startswith("bitwise") or name.endswith("shift")
+
+
+def _is_single(step: Step) -> bool:
+    """One arithmetic operation with a number or vector, to which another can be added."""
+    return step.kind == "scalar" and len(step.operations) == 1 and not _bitwise(step.operations[0][0])
 
 
 def _literal(number: float, dtype: DType) -> float | int:
