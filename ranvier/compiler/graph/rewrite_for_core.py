@@ -8,63 +8,34 @@ from dataclasses import replace
 
 import numpy as np
 
+from ranvier.compiler.graph.emitter import Emitter
+from ranvier.compiler.graph.rewrite_axes import (
+    along_last,
+    gather_along_last,
+    global_pool_to_reduce,
+    neighbouring_axes,
+    scatter_along_last,
+    take_along_first,
+)
+from ranvier.compiler.graph.rewrite_convolution import simplify_convolution
 from ranvier.dtypes import bool_
 from ranvier.graph.attention import Attention
-from ranvier.graph.composite import BatchNorm, GroupNorm, LayerNorm, Linear, Rope
-from ranvier.graph.contract import Conv, MatMul
-from ranvier.graph.core import Constant, Graph, Node, Op, Value, infer_types
+from ranvier.graph.composite import BatchNorm, GroupNorm, LayerNorm, Linear, LogSoftmax, Rope, Softmax
+from ranvier.graph.contract import Conv, MatMul, Pool
+from ranvier.graph.core import Graph, Node, Op, Value
 from ranvier.graph.elementwise import Binary, Unary
-from ranvier.graph.indexing import Full, Take
+from ranvier.graph.indexing import ScatterAlong, Sort, Take, TakeAlong, TopK
 from ranvier.graph.movement import Broadcast, Reshape, Slice, Transpose
-from ranvier.loc import Loc
+from ranvier.graph.reduce import ArgReduce, CumSum, Reduce
 
-
-class _Emitter:
-    """Nodes that replace one node, all at its place in the source."""
-
-    def __init__(self, graph: Graph, nodes: list[Node], constants: list[Constant]):
-        self.nodes, self.constants = nodes, constants
-        self.producers: dict[Value, Node] = {}
-        self.params = {p.value for p in graph.params}
-        self.literals = {c.value: c.array for c in graph.constants}
-        self.loc: Loc | None = None
-
-    def emit(self, op: Op, *values: Value, name: str = "") -> Value:
-        (made,) = infer_types(op, [v.type for v in values], self.loc)
-        result = Value(made, name)
-        self.add(Node(op, values, (result,), self.loc))
-        return result
-
-    def add(self, node: Node) -> None:
-        self.nodes.append(node)
-        for value in node.outputs:
-            self.producers[value] = node
-
-    def number(self, value: float, like: Value) -> Value:
-        array = np.asarray(value, dtype=like.dtype.np)
-        made = Value(like.type.with_shape(()), "")
-        self.constants.append(Constant(made, array))
-        return made
-
-    def literal(self, value: Value) -> np.ndarray | None:
-        """The array of a literal, or of a tensor full of one number."""
-        made = self.producers.get(value)
-        if made is not None and isinstance(made.op, Full):
-            return np.broadcast_to(np.asarray(made.op.value, dtype=made.op.dtype.np), made.op.shape)
-        return self.literals.get(value)
-
-    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
-        return x if x.shape == shape else self.emit(Reshape(shape), x)
-
-
-Rule = Callable[[_Emitter, Node], Value | None]
+Rule = Callable[[Emitter, Node], Value | tuple[Value, ...] | None]
 
 
 def rewrite_for_core(graph: Graph) -> Graph:
     """Apply `RULES` to every node, once, in order; a rule that returns None leaves the node as it is."""
     nodes: list[Node] = []
     constants = list(graph.constants)
-    out = _Emitter(graph, nodes, constants)
+    out = Emitter(graph, nodes, constants)
     renamed: dict[Value, Value] = {}
     for node in graph.nodes:
         node = replace(node, inputs=tuple(renamed.get(v, v) for v in node.inputs))
@@ -74,12 +45,12 @@ def rewrite_for_core(graph: Graph) -> Graph:
         if result is None:
             out.add(node)
         else:
-            renamed[node.output] = result
+            renamed.update(zip(node.outputs, result if isinstance(result, tuple) else (result,), strict=True))
     outputs = tuple(renamed.get(v, v) for v in graph.outputs)
     return replace(graph, nodes=tuple(nodes), constants=tuple(constants), outputs=outputs)
 
 
-def _rope_before_split(out: _Emitter, node: Node) -> Value | None:
+def _rope_before_split(out: Emitter, node: Node) -> Value | None:
     """rope(transpose(x)) as transpose(rope(x)): rows of x hold all heads of a position, as its producer made them."""
     made = out.producers.get(node.inputs[0])
     if made is None or not isinstance(made.op, Transpose) or made.op.perm != (0, 2, 1, 3):
@@ -97,7 +68,7 @@ def _rope_before_split(out: _Emitter, node: Node) -> Value | None:
     return out.emit(Transpose((0, 2, 1, 3)), out.emit(node.op, x, *tables))
 
 
-def _patches_to_linear(out: _Emitter, node: Node) -> Value | None:
+def _patches_to_linear(out: Emitter, node: Node) -> Value | None:
     """A convolution whose windows neither overlap nor leave gaps is a linear layer on patches."""
     op, (x, weight) = node.op, node.inputs[:2]
     assert isinstance(op, Conv)
@@ -119,7 +90,7 @@ def _patches_to_linear(out: _Emitter, node: Node) -> Value | None:
     return out.emit(Reshape((batch, out_channels, rows, columns)), result)
 
 
-def _batch_norm_to_scale(out: _Emitter, node: Node) -> Value | None:
+def _batch_norm_to_scale(out: Emitter, node: Node) -> Value | None:
     """x * scale + shift with one scale and shift per channel, which depend on parameters only."""
     op = node.op
     assert isinstance(op, BatchNorm)
@@ -133,7 +104,7 @@ def _batch_norm_to_scale(out: _Emitter, node: Node) -> Value | None:
     return out.emit(Binary("add"), scaled, out.reshape(shift, shape))
 
 
-def _group_norm_to_layer_norm(out: _Emitter, node: Node) -> Value | None:
+def _group_norm_to_layer_norm(out: Emitter, node: Node) -> Value | None:
     """Normalize each group as one row, then scale and shift each channel."""
     op = node.op
     assert isinstance(op, GroupNorm)
@@ -149,15 +120,17 @@ def _group_norm_to_layer_norm(out: _Emitter, node: Node) -> Value | None:
     return result
 
 
-def _matmul_to_linear(out: _Emitter, node: Node) -> Value | None:
-    """x times a weight matrix: the weight can be laid out when it is loaded."""
+def _matmul_to_linear(out: Emitter, node: Node) -> Value | None:
+    """A batch of x times one matrix is one product: a parameter's layout is chosen when it is loaded, too."""
     x, w = node.inputs
-    if w not in out.params or len(w.shape) != 2 or len(x.shape) < 2:
+    batched = math.prod(x.shape[:-2]) > 1 and math.prod(w.shape[:-2]) == 1
+    if (not batched and (w not in out.params or len(w.shape) != 2)) or x.dtype.is_integer:
         return None
-    return out.emit(Linear(), x, out.emit(Transpose((1, 0)), w))
+    matrix = out.reshape(w, w.shape[-2:])
+    return out.reshape(out.emit(Linear(), x, out.emit(Transpose((1, 0)), matrix)), node.output.shape)
 
 
-def _take_by_literal(out: _Emitter, node: Node) -> Value | None:
+def _take_by_literal(out: Emitter, node: Node) -> Value | None:
     """Rows by known numbers: consecutive ones are a slice, one number everywhere is one row, repeated."""
     table, indices = node.inputs
     known = out.literal(indices)
@@ -180,7 +153,7 @@ def _take_by_literal(out: _Emitter, node: Node) -> Value | None:
     return out.emit(Broadcast(node.output.shape), row)
 
 
-def _and_true(out: _Emitter, node: Node) -> Value | None:
+def _and_true(out: Emitter, node: Node) -> Value | None:
     """x and true is x, broadcast to the result's shape."""
     if node.op.kind not in ("bitwise_and", "logical_and") or node.output.dtype is not bool_:  # type: ignore[attr-defined]
         return None
@@ -191,7 +164,7 @@ def _and_true(out: _Emitter, node: Node) -> Value | None:
     return None
 
 
-def _mask_before_broadcast(out: _Emitter, node: Node) -> Value | None:
+def _mask_before_broadcast(out: Emitter, node: Node) -> Value | None:
     """Attention broadcasts its mask itself: the mask as it was before somebody broadcast it."""
     if len(node.inputs) < 4:
         return None
@@ -203,13 +176,26 @@ def _mask_before_broadcast(out: _Emitter, node: Node) -> Value | None:
     return out.emit(node.op, *node.inputs[:3], mask)
 
 
+def _conv(out: Emitter, node: Node) -> Value | None:
+    return _patches_to_linear(out, node) or simplify_convolution(out, node)
+
+
+def _take(out: Emitter, node: Node) -> Value | None:
+    return _take_by_literal(out, node) or take_along_first(out, node)
+
+
 RULES: dict[type[Op], Rule] = {
-    Take: _take_by_literal,
+    Take: _take,
     Binary: _and_true,
     Attention: _mask_before_broadcast,
     Rope: _rope_before_split,
-    Conv: _patches_to_linear,
+    Conv: _conv,
+    Pool: global_pool_to_reduce,
     BatchNorm: _batch_norm_to_scale,
     GroupNorm: _group_norm_to_layer_norm,
     MatMul: _matmul_to_linear,
+    Reduce: neighbouring_axes,
+    TakeAlong: gather_along_last,
+    ScatterAlong: scatter_along_last,
+    **dict.fromkeys((Softmax, LogSoftmax, CumSum, ArgReduce, TopK, Sort), along_last),
 }

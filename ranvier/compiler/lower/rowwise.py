@@ -104,12 +104,12 @@ def lower_rope(ctx: Lowering, group: Group) -> None:
     """x * cos + rotate_half(x) * sin over the last axis of [.., D], for all heads of a row at once."""
     node = _single(group)
     assert isinstance(node.op, Rope)
-    if node.op.interleaved:
-        raise error("E0604", "rotary embedding of interleaved pairs", where=node.loc)
     x, cos, sin = node.inputs
     shape, size = x.shape, x.shape[-1]
     layout = rows(shape, 2) if len(shape) == 4 else rows(shape)
     heads, half = layout.c // size, size // 2
+    # a pair is the two halves of the axis, or two neighbours
+    first, second = (slice(0, size, 2), slice(1, size, 2)) if node.op.interleaved else (slice(half), slice(half, size))
     sink = Sink(ctx, node.output, layout)
     for chunk in _row_chunks(layout):
         tile, c, s = (_heads(ctx, v, shape, layout, chunk, heads, size) for v in (x, cos, sin))
@@ -119,10 +119,10 @@ def lower_rope(ctx: Lowering, group: Group) -> None:
             nisa.tensor_tensor(dst=scaled, data1=tile, data2=c, op="multiply")
             turned = ctx.sbuf((chunk.b, heads, size), dt.float32)
             nisa.scalar_tensor_tensor(
-                dst=turned[:, :, :half], data=tile[:, :, half:], op0="multiply", operand0=-1.0, op1="multiply",
-                operand1=s[:, :, :half],
+                dst=turned[:, :, first], data=tile[:, :, second], op0="multiply", operand0=-1.0, op1="multiply",
+                operand1=s[:, :, first],
             )  # fmt: skip
-            nisa.tensor_tensor(dst=turned[:, :, half:], data1=tile[:, :, :half], data2=s[:, :, half:], op="multiply")
+            nisa.tensor_tensor(dst=turned[:, :, second], data1=tile[:, :, first], data2=s[:, :, second], op="multiply")
             nisa.tensor_tensor(dst=dst, data1=scaled, data2=turned, op="add")
     sink.finish()
 
