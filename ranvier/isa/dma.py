@@ -8,7 +8,8 @@ import numpy as np
 
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.enums import DgeMode, OobMode
-from ranvier.isa.record import HBM, SBUF, Cost, DmaWork, Example, Instruction, Rule, attr, dst, instruction, ns, src
+from ranvier.isa.examples import example
+from ranvier.isa.record import HBM, SBUF, Cost, DmaWork, Instruction, Rule, attr, dst, instruction, ns, src
 from ranvier.target.spec import Engine, Target
 
 _ENGINES = (Engine.SYNC, Engine.SCALAR, Engine.GPSIMD)
@@ -77,18 +78,18 @@ class DmaCopy(Instruction):
         "DMA-6": Rule("E0309", "an indirect operand needs descriptors made by gpsimd: dge_mode unknown or swdge"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 512), "bfloat16"), src=t("hbm", (128, 512), "bfloat16"))),
-        Example(lambda t: dict(dst=t("hbm", (128, 512), "bfloat16"), src=t("sbuf", (128, 512), "float32"))),
-        Example(lambda t: dict(dst=t("sbuf", (32, 48), "float32"), src=t("hbm", (32, 96), "float32", slice(1, 96, 2)), dge_mode=DgeMode.none)),
-        Example(lambda t: dict(dst=t("hbm", (64, 1000), "float16"), src=t("hbm", (64, 1000), "float16"), dge_mode=DgeMode.swdge)),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "float32"), src=t("hbm", (100, 32), "float32", index=t("sbuf", (64, 1), "int32"))), note="a gather of 64 rows"),
-        Example(lambda t: dict(dst=t("hbm", (100, 32), "float32", index=t("sbuf", (64, 1), "uint32")), src=t("sbuf", (64, 32), "bfloat16")), note="a scatter of 64 rows"),
-        Example(lambda t: dict(dst=t("sbuf", (128, 512), "bfloat16"), src=t("hbm", (128, 256), "bfloat16")), rule="DMA-1"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), src=t("hbm", (8, 8), "float32"), dge_mode=DgeMode.hwdge), rule="DMA-2"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), src=t("hbm", (8, 8), "bfloat16"), dge_mode=DgeMode.hwdge), rule="DMA-3", feature="hwdge"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "float32"), src=t("hbm", (100, 32), "float32", index=t("sbuf", (64, 1), "float32"))), rule="DMA-4"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), src=t("hbm", (8, 8), "float32"), priority=1), rule="DMA-5"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "float32"), src=t("hbm", (100, 32), "float32", index=t("sbuf", (64, 1), "int32")), dge_mode=DgeMode.none), rule="DMA-6"),
+        example(dst="sbuf 128x512 bf16", src="hbm 128x512 bf16"),
+        example(dst="hbm 128x512 bf16", src="sbuf 128x512 f32"),
+        example(dst="sbuf 32x48 f32", src="hbm 32x96[1:96:2] f32", dge_mode=DgeMode.none),
+        example(dst="hbm 64x1000 f16", src="hbm 64x1000 f16", dge_mode=DgeMode.swdge),
+        example(dst="sbuf 64x32 f32", src="hbm 100x32 f32 rows sbuf 64x1 i32", note="a gather of 64 rows"),
+        example(dst="hbm 100x32 f32 rows sbuf 64x1 u32", src="sbuf 64x32 bf16", note="a scatter of 64 rows"),
+        example(dst="sbuf 128x512 bf16", src="hbm 128x256 bf16", rule="DMA-1"),
+        example(dst="sbuf 8x8 f32", src="hbm 8x8 f32", dge_mode=DgeMode.hwdge, rule="DMA-2"),
+        example(dst="sbuf 8x8 f32", src="hbm 8x8 bf16", dge_mode=DgeMode.hwdge, rule="DMA-3", feature="hwdge"),
+        example(dst="sbuf 64x32 f32", src="hbm 100x32 f32 rows sbuf 64x1 f32", rule="DMA-4"),
+        example(dst="sbuf 8x8 f32", src="hbm 8x8 f32", priority=1, rule="DMA-5"),
+        example(dst="sbuf 64x32 f32", src="hbm 100x32 f32 rows sbuf 64x1 i32", dge_mode=DgeMode.none, rule="DMA-6"),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
@@ -175,20 +176,20 @@ class DmaTranspose(Instruction):
         "DT-9": Rule("E0307", "an indirect src needs the feature swdge_indirect"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 256), "bfloat16"), src=t("hbm", (256, 128), "bfloat16"))),
-        Example(lambda t: dict(dst=t("sbuf", (64, 5, 16), "float32"), src=t("hbm", (16, 5, 64), "float32"), axes=(2, 1, 0))),
-        Example(lambda t: dict(dst=t("sbuf", (16, 2, 3, 8), "bfloat16"), src=t("hbm", (8, 2, 3, 16), "bfloat16"))),
-        Example(lambda t: dict(dst=t("sbuf", (128, 16), "bfloat16"), src=t("sbuf", (16, 128), "bfloat16"), dge_mode=DgeMode.hwdge), feature="hwdge"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "bfloat16"), src=t("hbm", (100, 64), "bfloat16", index=t("sbuf", (32, 1), "uint32"))), feature="swdge_indirect"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 64), "bfloat16"), src=t("hbm", (64, 64), "bfloat16"), axes=(0, 1)), rule="DT-1"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "bfloat16"), src=t("hbm", (64, 32), "bfloat16")), rule="DT-2"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "float32"), src=t("hbm", (32, 64), "bfloat16")), rule="DT-3"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "bfloat16"), src=t("hbm", (32, 64), "bfloat16"), dge_mode=DgeMode.swdge), rule="DT-4"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "bfloat16"), src=t("hbm", (32, 64), "bfloat16"), dge_mode=DgeMode.hwdge), rule="DT-5", feature="hwdge"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "float32"), src=t("hbm", (100, 64), "float32", index=t("sbuf", (32, 1), "uint32"))), rule="DT-6", feature="swdge_indirect"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "bfloat16"), src=t("hbm", (100, 64), "bfloat16", index=t("sbuf", (32, 1), "int32"))), rule="DT-7", feature="swdge_indirect"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "bfloat16"), src=t("hbm", (32, 64), "bfloat16"), priority=7), rule="DT-8"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 32), "bfloat16"), src=t("hbm", (100, 64), "bfloat16", index=t("sbuf", (32, 1), "uint32"))), rule="DT-9"),
+        example(dst="sbuf 128x256 bf16", src="hbm 256x128 bf16"),
+        example(dst="sbuf 64x5x16 f32", src="hbm 16x5x64 f32", axes=(2, 1, 0)),
+        example(dst="sbuf 16x2x3x8 bf16", src="hbm 8x2x3x16 bf16"),
+        example(dst="sbuf 128x16 bf16", src="sbuf 16x128 bf16", dge_mode=DgeMode.hwdge, feature="hwdge"),
+        example(dst="sbuf 64x32 bf16", src="hbm 100x64 bf16 rows sbuf 32x1 u32", feature="swdge_indirect"),
+        example(dst="sbuf 64x64 bf16", src="hbm 64x64 bf16", axes=(0, 1), rule="DT-1"),
+        example(dst="sbuf 64x32 bf16", src="hbm 64x32 bf16", rule="DT-2"),
+        example(dst="sbuf 64x32 f32", src="hbm 32x64 bf16", rule="DT-3"),
+        example(dst="sbuf 64x32 bf16", src="hbm 32x64 bf16", dge_mode=DgeMode.swdge, rule="DT-4"),
+        example(dst="sbuf 64x32 bf16", src="hbm 32x64 bf16", dge_mode=DgeMode.hwdge, rule="DT-5", feature="hwdge"),
+        example(dst="sbuf 64x32 f32", src="hbm 100x64 f32 rows sbuf 32x1 u32", rule="DT-6", feature="swdge_indirect"),
+        example(dst="sbuf 64x32 bf16", src="hbm 100x64 bf16 rows sbuf 32x1 i32", rule="DT-7", feature="swdge_indirect"),
+        example(dst="sbuf 64x32 bf16", src="hbm 32x64 bf16", priority=7, rule="DT-8"),
+        example(dst="sbuf 64x32 bf16", src="hbm 100x64 bf16 rows sbuf 32x1 u32", rule="DT-9"),
     )  # fmt: skip
 
     def __post_init__(self):

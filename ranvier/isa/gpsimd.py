@@ -12,7 +12,8 @@ from ranvier.errors import error
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.alu import AluOp, alu
 from ranvier.isa.engine_time import gpsimd_time
-from ranvier.isa.record import SBUF, Cost, Example, Instruction, Rule, attr, dst, instruction, ns, src
+from ranvier.isa.examples import example
+from ranvier.isa.record import SBUF, Cost, Instruction, Rule, attr, dst, instruction, ns, src
 from ranvier.target.spec import Engine, Target
 
 _ENGINES = (Engine.GPSIMD,)
@@ -55,10 +56,10 @@ class Iota(Instruction):
         "IO-2": Rule("E0309", "pattern has one to four pairs"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 512), "int32"), pattern=[[1, 512]], offset=3, channel_multiplier=512)),
-        Example(lambda t: dict(dst=t("sbuf", (96, 60), "float32"), pattern=[[-4, 3], [0, 4], [7, 5]], channel_multiplier=-1)),
-        Example(lambda t: dict(dst=t("sbuf", (128, 512), "int32"), pattern=[[1, 256]]), rule="IO-1"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 32), "int32"), pattern=[[1, 2]] * 5), rule="IO-2"),
+        example(dst="sbuf 128x512 i32", pattern=[[1, 512]], offset=3, channel_multiplier=512),
+        example(dst="sbuf 96x60 f32", pattern=[[-4, 3], [0, 4], [7, 5]], channel_multiplier=-1),
+        example(dst="sbuf 128x512 i32", pattern=[[1, 256]], rule="IO-1"),
+        example(dst="sbuf 8x32 i32", pattern=[[1, 2]] * 5, rule="IO-2"),
     )  # fmt: skip
 
     def __post_init__(self):
@@ -107,11 +108,26 @@ class AffineSelect(Instruction):
         "AS-3": Rule("E0309", "cmp_op is a comparison"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 512), "float32"), pattern=[[-1, 512]], channel_multiplier=1, on_true_tile=t("sbuf", (128, 512), "float32"), on_false_value=-1e9, cmp_op=alu("greater_equal")), note="a causal mask"),
-        Example(lambda t: dict(dst=t("sbuf", (32, 24), "float32"), pattern=[[1, 4], [-2, 6]], channel_multiplier=0, on_true_tile=t("sbuf", (32, 24), "bfloat16"), on_false_value=0.0, offset=-1)),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), pattern=[[1, 4]], channel_multiplier=0, on_true_tile=t("sbuf", (8, 8), "float32"), on_false_value=0.0), rule="AS-1"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 1), "float32"), pattern=[], channel_multiplier=0, on_true_tile=t("sbuf", (8, 1), "float32"), on_false_value=0.0), rule="AS-2"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), pattern=[[1, 8]], channel_multiplier=0, on_true_tile=t("sbuf", (8, 8), "float32"), on_false_value=0.0, cmp_op=alu("add")), rule="AS-3"),
+        example(
+            dst="sbuf 128x512 f32", pattern=[[-1, 512]], channel_multiplier=1, on_true_tile="sbuf 128x512 f32",
+            on_false_value=-1e9, cmp_op=alu("greater_equal"), note="a causal mask",
+        ),
+        example(
+            dst="sbuf 32x24 f32", pattern=[[1, 4], [-2, 6]], channel_multiplier=0, on_true_tile="sbuf 32x24 bf16",
+            on_false_value=0.0, offset=-1,
+        ),
+        example(
+            dst="sbuf 8x8 f32", pattern=[[1, 4]], channel_multiplier=0, on_true_tile="sbuf 8x8 f32", on_false_value=0.0,
+            rule="AS-1",
+        ),
+        example(
+            dst="sbuf 8x1 f32", pattern=[], channel_multiplier=0, on_true_tile="sbuf 8x1 f32", on_false_value=0.0,
+            rule="AS-2",
+        ),
+        example(
+            dst="sbuf 8x8 f32", pattern=[[1, 8]], channel_multiplier=0, on_true_tile="sbuf 8x8 f32", on_false_value=0.0,
+            cmp_op=alu("add"), rule="AS-3",
+        ),
     )  # fmt: skip
 
     def __post_init__(self):
@@ -159,11 +175,11 @@ class TensorPartitionReduce(Instruction):
         "PR-3": Rule("E0305", "bitwise operations take integers, and dst has the dtype of data"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (1, 200), "float32"), op=alu("add"), data=t("sbuf", (128, 200), "bfloat16"))),
-        Example(lambda t: dict(dst=t("sbuf", (1, 24), "int16"), op=alu("bitwise_or"), data=t("sbuf", (16, 24), "int16"))),
-        Example(lambda t: dict(dst=t("sbuf", (2, 24), "float32"), op=alu("add"), data=t("sbuf", (16, 24), "float32")), rule="PR-1"),
-        Example(lambda t: dict(dst=t("sbuf", (1, 24), "float32"), op=alu("multiply"), data=t("sbuf", (16, 24), "float32")), rule="PR-2"),
-        Example(lambda t: dict(dst=t("sbuf", (1, 24), "float32"), op=alu("bitwise_or"), data=t("sbuf", (16, 24), "float32")), rule="PR-3"),
+        example(dst="sbuf 1x200 f32", op=alu("add"), data="sbuf 128x200 bf16"),
+        example(dst="sbuf 1x24 i16", op=alu("bitwise_or"), data="sbuf 16x24 i16"),
+        example(dst="sbuf 2x24 f32", op=alu("add"), data="sbuf 16x24 f32", rule="PR-1"),
+        example(dst="sbuf 1x24 f32", op=alu("multiply"), data="sbuf 16x24 f32", rule="PR-2"),
+        example(dst="sbuf 1x24 f32", op=alu("bitwise_or"), data="sbuf 16x24 f32", rule="PR-3"),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
@@ -210,10 +226,10 @@ class NcNGather(Instruction):
         "NG-2": Rule("E0305", "dst has the dtype of data"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 700), "bfloat16"), data=t("sbuf", (128, 64), "bfloat16"), indices=t("sbuf", (128, 700), "uint32"))),
-        Example(lambda t: dict(dst=t("sbuf", (8, 4), "int32"), data=t("sbuf", (8, 3, 5), "int32"), indices=t("sbuf", (8, 4), "uint32"))),
-        Example(lambda t: dict(dst=t("sbuf", (8, 4), "int32"), data=t("sbuf", (8, 16), "int32"), indices=t("sbuf", (8, 5), "uint32")), rule="NG-1"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 4), "float32"), data=t("sbuf", (8, 16), "int32"), indices=t("sbuf", (8, 4), "uint32")), rule="NG-2"),
+        example(dst="sbuf 128x700 bf16", data="sbuf 128x64 bf16", indices="sbuf 128x700 u32"),
+        example(dst="sbuf 8x4 i32", data="sbuf 8x3x5 i32", indices="sbuf 8x4 u32"),
+        example(dst="sbuf 8x4 i32", data="sbuf 8x16 i32", indices="sbuf 8x5 u32", rule="NG-1"),
+        example(dst="sbuf 8x4 f32", data="sbuf 8x16 i32", indices="sbuf 8x4 u32", rule="NG-2"),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
@@ -262,13 +278,20 @@ class LocalGather(Instruction):
         "LG-5": Rule("E0305", "dst has the dtype of src_buffer"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 256), "float32"), src_buffer=t("sbuf", (128, 512, 4), "float32"), index=t("sbuf", (128, 4), "uint16"), num_elem_per_idx=4, num_valid_indices=64)),
-        Example(lambda t: dict(dst=t("sbuf", (32, 21), "bfloat16"), src_buffer=t("sbuf", (32, 64), "bfloat16"), index=t("sbuf", (32, 2), "uint16"), num_valid_indices=21)),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), src_buffer=t("sbuf", (8, 64), "float32"), index=t("sbuf", (8, 1), "uint16")), rule="LG-1"),
-        Example(lambda t: dict(dst=t("sbuf", (16, 48), "float32"), src_buffer=t("sbuf", (16, 64), "float32"), index=t("sbuf", (16, 1), "uint16"), num_elem_per_idx=3), rule="LG-2"),
-        Example(lambda t: dict(dst=t("sbuf", (16, 17), "float32"), src_buffer=t("sbuf", (16, 64), "float32"), index=t("sbuf", (16, 1), "uint16"), num_valid_indices=17), rule="LG-3"),
-        Example(lambda t: dict(dst=t("sbuf", (16, 8), "float32"), src_buffer=t("sbuf", (16, 64), "float32"), index=t("sbuf", (16, 1), "uint16")), rule="LG-4"),
-        Example(lambda t: dict(dst=t("sbuf", (16, 16), "float32"), src_buffer=t("sbuf", (16, 64), "int32"), index=t("sbuf", (16, 1), "uint16")), rule="LG-5"),
+        example(
+            dst="sbuf 128x256 f32", src_buffer="sbuf 128x512x4 f32", index="sbuf 128x4 u16", num_elem_per_idx=4,
+            num_valid_indices=64,
+        ),
+        example(dst="sbuf 32x21 bf16", src_buffer="sbuf 32x64 bf16", index="sbuf 32x2 u16", num_valid_indices=21),
+        example(dst="sbuf 8x8 f32", src_buffer="sbuf 8x64 f32", index="sbuf 8x1 u16", rule="LG-1"),
+        example(
+            dst="sbuf 16x48 f32", src_buffer="sbuf 16x64 f32", index="sbuf 16x1 u16", num_elem_per_idx=3, rule="LG-2",
+        ),
+        example(
+            dst="sbuf 16x17 f32", src_buffer="sbuf 16x64 f32", index="sbuf 16x1 u16", num_valid_indices=17, rule="LG-3",
+        ),
+        example(dst="sbuf 16x8 f32", src_buffer="sbuf 16x64 f32", index="sbuf 16x1 u16", rule="LG-4"),
+        example(dst="sbuf 16x16 f32", src_buffer="sbuf 16x64 i32", index="sbuf 16x1 u16", rule="LG-5"),
     )  # fmt: skip
 
     @property

@@ -7,8 +7,9 @@ import numpy as np
 from ranvier import dtypes as dt
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.engine_time import gpsimd_time
+from ranvier.isa.examples import example
 from ranvier.isa.record import SBUF, Cost, Instruction, Rule, attr, dst, instruction, src
-from ranvier.isa.vector_common import example, flat
+from ranvier.isa.vector_common import flat
 from ranvier.target.spec import Engine, Target
 
 _WORDS = (dt.float32, dt.int32)

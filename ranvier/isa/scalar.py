@@ -10,7 +10,8 @@ from ranvier.isa.act import ActFn, act
 from ranvier.isa.alu import AluOp, alu
 from ranvier.isa.engine_time import scalar_time
 from ranvier.isa.enums import ReduceCmd
-from ranvier.isa.record import PSUM, SBUF, Cost, Example, Instruction, Rule, attr, instruction, src, state
+from ranvier.isa.examples import example
+from ranvier.isa.record import PSUM, SBUF, Cost, Instruction, Rule, attr, instruction, src, state
 from ranvier.isa.record import dst as output
 from ranvier.target.spec import Engine, Target
 
@@ -103,14 +104,25 @@ class Activation(Instruction):
         "ACT-5": Rule("E0309", "op takes no parameter (activate2 has relu_param for those that do)"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 512), "bfloat16"), op=act("exp"), data=t("psum", (128, 512), "float32"), bias=t("sbuf", (128, 1), "float32"), scale=0.125)),
-        Example(lambda t: dict(dst=t("sbuf", (64, 96), "float32"), op=act("square"), data=t("sbuf", (64, 96), "bfloat16"), scale=t("sbuf", (64, 1), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (64, 1), "float32"), reduce_cmd=ReduceCmd.reset_reduce)),
-        Example(lambda t: dict(dst=t("sbuf", (32, 8), "int32"), op=act("relu"), data=t("sbuf", (32, 8), "float16"), bias=-1.0), feature="activation_bias_constant"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("relu"), data=t("sbuf", (8, 8), "float32"), bias=1.0), rule="ACT-1"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("maximum"), reduce_cmd=ReduceCmd.reset_reduce), rule="ACT-2"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("add"), reduce_cmd=ReduceCmd.load_reduce), rule="ACT-3"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("reciprocal"), data=t("sbuf", (8, 8), "float32"), bias=t("sbuf", (8, 1), "float32")), rule="ACT-4"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("prelu"), data=t("sbuf", (8, 8), "float32")), rule="ACT-5"),
+        example(dst="sbuf 128x512 bf16", op=act("exp"), data="psum 128x512 f32", bias="sbuf 128x1 f32", scale=0.125),
+        example(
+            dst="sbuf 64x96 f32", op=act("square"), data="sbuf 64x96 bf16", scale="sbuf 64x1 f32", reduce_op=alu("add"),
+            reduce_res="sbuf 64x1 f32", reduce_cmd=ReduceCmd.reset_reduce,
+        ),
+        example(
+            dst="sbuf 32x8 i32", op=act("relu"), data="sbuf 32x8 f16", bias=-1.0, feature="activation_bias_constant",
+        ),
+        example(dst="sbuf 8x8 f32", op=act("relu"), data="sbuf 8x8 f32", bias=1.0, rule="ACT-1"),
+        example(
+            dst="sbuf 8x8 f32", op=act("exp"), data="sbuf 8x8 f32", reduce_op=alu("maximum"),
+            reduce_cmd=ReduceCmd.reset_reduce, rule="ACT-2",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("exp"), data="sbuf 8x8 f32", reduce_op=alu("add"),
+            reduce_cmd=ReduceCmd.load_reduce, rule="ACT-3",
+        ),
+        example(dst="sbuf 8x8 f32", op=act("reciprocal"), data="sbuf 8x8 f32", bias="sbuf 8x1 f32", rule="ACT-4"),
+        example(dst="sbuf 8x8 f32", op=act("prelu"), data="sbuf 8x8 f32", rule="ACT-5"),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
@@ -154,11 +166,26 @@ class ActivationReduce(Instruction):
         "ACR-4": Activation.RULES["ACT-5"],
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 300), "bfloat16"), op=act("exp"), data=t("sbuf", (128, 300), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (128, 1), "float32"))),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("tanh"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (8, 1), "float32"), bias=0.5), rule="ACR-1"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("tanh"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("maximum"), reduce_res=t("sbuf", (8, 1), "float32")), rule="ACR-2"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("reciprocal"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (8, 1), "float32"), bias=t("sbuf", (8, 1), "float32")), rule="ACR-3"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("prelu"), data=t("sbuf", (8, 8), "float32"), reduce_op=alu("add"), reduce_res=t("sbuf", (8, 1), "float32")), rule="ACR-4"),
+        example(
+            dst="sbuf 128x300 bf16", op=act("exp"), data="sbuf 128x300 f32", reduce_op=alu("add"),
+            reduce_res="sbuf 128x1 f32",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("tanh"), data="sbuf 8x8 f32", reduce_op=alu("add"), reduce_res="sbuf 8x1 f32",
+            bias=0.5, rule="ACR-1",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("tanh"), data="sbuf 8x8 f32", reduce_op=alu("maximum"),
+            reduce_res="sbuf 8x1 f32", rule="ACR-2",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("reciprocal"), data="sbuf 8x8 f32", reduce_op=alu("add"),
+            reduce_res="sbuf 8x1 f32", bias="sbuf 8x1 f32", rule="ACR-3",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("prelu"), data="sbuf 8x8 f32", reduce_op=alu("add"), reduce_res="sbuf 8x1 f32",
+            rule="ACR-4",
+        ),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
@@ -221,13 +248,35 @@ class Activate2(Instruction):
         "AC2-5": Rule("E0309", "an operation that is reversed is not bypass"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("sbuf", (128, 96), "float32"), op=act("gelu"), data=t("sbuf", (128, 96), "bfloat16"), imm0=2.0, imm1=t("sbuf", (128, 1), "float32"), op0=alu("multiply"), op1=alu("add"))),
-        Example(lambda t: dict(dst=t("sbuf", (64, 40), "bfloat16"), op=act("prelu"), data=t("psum", (64, 40), "float32"), imm0=1.0, imm1=0.0, op0=alu("subtract"), op1=alu("bypass"), relu_param=0.25, reverse0=True, reduce_op=alu("abs_max"), reduce_res=t("sbuf", (64, 1), "float32"), reduce_cmd=ReduceCmd.reset_reduce)),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=1.0, imm1=1.0, op0=alu("add"), op1=alu("multiply")), rule="AC2-1"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=t("sbuf", (8, 1), "float32"), imm1=t("sbuf", (8, 1), "bfloat16"), op0=alu("multiply"), op1=alu("add")), rule="AC2-2"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=1.0, imm1=1.0, op0=alu("multiply"), op1=alu("add"), reduce_op=alu("multiply"), reduce_cmd=ReduceCmd.reduce), rule="AC2-3"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=1.0, imm1=1.0, op0=alu("multiply"), op1=alu("add"), reduce_op=alu("add"), reduce_cmd=ReduceCmd.load_reduce), rule="AC2-4"),
-        Example(lambda t: dict(dst=t("sbuf", (8, 8), "float32"), op=act("exp"), data=t("sbuf", (8, 8), "float32"), imm0=1.0, imm1=1.0, op0=alu("multiply"), op1=alu("bypass"), reverse1=True), rule="AC2-5"),
+        example(
+            dst="sbuf 128x96 f32", op=act("gelu"), data="sbuf 128x96 bf16", imm0=2.0, imm1="sbuf 128x1 f32",
+            op0=alu("multiply"), op1=alu("add"),
+        ),
+        example(
+            dst="sbuf 64x40 bf16", op=act("prelu"), data="psum 64x40 f32", imm0=1.0, imm1=0.0, op0=alu("subtract"),
+            op1=alu("bypass"), relu_param=0.25, reverse0=True, reduce_op=alu("abs_max"), reduce_res="sbuf 64x1 f32",
+            reduce_cmd=ReduceCmd.reset_reduce,
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("exp"), data="sbuf 8x8 f32", imm0=1.0, imm1=1.0, op0=alu("add"),
+            op1=alu("multiply"), rule="AC2-1",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("exp"), data="sbuf 8x8 f32", imm0="sbuf 8x1 f32", imm1="sbuf 8x1 bf16",
+            op0=alu("multiply"), op1=alu("add"), rule="AC2-2",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("exp"), data="sbuf 8x8 f32", imm0=1.0, imm1=1.0, op0=alu("multiply"),
+            op1=alu("add"), reduce_op=alu("multiply"), reduce_cmd=ReduceCmd.reduce, rule="AC2-3",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("exp"), data="sbuf 8x8 f32", imm0=1.0, imm1=1.0, op0=alu("multiply"),
+            op1=alu("add"), reduce_op=alu("add"), reduce_cmd=ReduceCmd.load_reduce, rule="AC2-4",
+        ),
+        example(
+            dst="sbuf 8x8 f32", op=act("exp"), data="sbuf 8x8 f32", imm0=1.0, imm1=1.0, op0=alu("multiply"),
+            op1=alu("bypass"), reverse1=True, rule="AC2-5",
+        ),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:

@@ -11,7 +11,8 @@ from ranvier.errors import error
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.engine_time import vector_time
 from ranvier.isa.enums import MatmulPerfMode
-from ranvier.isa.record import PSUM, SBUF, Cost, Example, Instruction, Rule, attr, dst, instruction, ns, src
+from ranvier.isa.examples import example
+from ranvier.isa.record import PSUM, SBUF, Cost, Instruction, Rule, attr, dst, instruction, ns, src
 from ranvier.target.spec import Engine, MatmulRate, Target
 
 _MATMUL_DTYPES = (dt.bfloat16, dt.float16, dt.float32, dt.float8_e4m3, dt.float8_e4m3fn, dt.float8_e5m2)
@@ -89,25 +90,54 @@ class NcMatmul(Instruction):
         "MM-13": Rule("E0308", "the operands have at most as many partitions as the tile has rows"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("psum", (128, 512), "float32"), stationary=t("sbuf", (128, 128), "bfloat16"), moving=t("sbuf", (128, 512), "bfloat16"), accumulate=False)),
-        Example(lambda t: dict(dst=t("psum", (17, 30), "float32"), stationary=t("sbuf", (96, 17), "float32"), moving=t("sbuf", (96, 30), "float32"), accumulate=False)),
-        Example(lambda t: dict(dst=t("psum", (64, 96), "float32"), stationary=t("sbuf", (128, 64), "bfloat16"), moving=t("sbuf", (128, 96), "float16"), accumulate=True)),
-        Example(lambda t: dict(dst=t("psum", (100, 40), "float32"), stationary=t("sbuf", (128, 2, 100), "float8_e4m3"), moving=t("sbuf", (128, 2, 40), "float8_e5m2"), perf_mode=MatmulPerfMode.double_row), feature="fp8_double_row"),
-        Example(lambda t: dict(dst=t("psum", (128, 256), "float32"), stationary=t("sbuf", (128, 128), "bfloat16", partitions=slice(64, 128)), moving=t("sbuf", (128, 256), "bfloat16", partitions=slice(64, 128)), tile_position=(64, 0), tile_size=(64, 128))),
-        Example(lambda t: dict(dst=t("psum", (64, 128), "bfloat16"), stationary=t("sbuf", (128, 64), "bfloat16"), moving=t("sbuf", (128, 128), "bfloat16"), is_transpose=True), feature="tensor_transpose_exact", note="moving is the identity", contents={"moving": lambda shape: np.eye(shape[0], shape[1])}),
-        Example(lambda t: dict(dst=t("psum", (128, 512), "float32"), stationary=t("sbuf", (64, 128), "bfloat16"), moving=t("sbuf", (128, 512), "bfloat16")), rule="MM-1"),
-        Example(lambda t: dict(dst=t("psum", (128, 512), "float32"), stationary=t("sbuf", (128, 256), "bfloat16"), moving=t("sbuf", (128, 512), "bfloat16")), rule="MM-2"),
-        Example(lambda t: dict(dst=t("psum", (128, 1024), "float32"), stationary=t("sbuf", (128, 128), "bfloat16"), moving=t("sbuf", (128, 1024), "bfloat16")), rule="MM-3"),
-        Example(lambda t: dict(dst=t("psum", (64, 512), "float32"), stationary=t("sbuf", (128, 128), "bfloat16"), moving=t("sbuf", (128, 512), "bfloat16")), rule="MM-4"),
-        Example(lambda t: dict(dst=t("psum", (128, 512), "float32"), stationary=t("sbuf", (128, 128), "float32"), moving=t("sbuf", (128, 512), "bfloat16")), rule="MM-5"),
-        Example(lambda t: dict(dst=t("psum", (128, 1024), "float32", slice(256, 768)), stationary=t("sbuf", (128, 128), "bfloat16"), moving=t("sbuf", (128, 512), "bfloat16")), rule="MM-6"),
-        Example(lambda t: dict(dst=t("psum", (128, 512), "bfloat16"), stationary=t("sbuf", (128, 128), "bfloat16"), moving=t("sbuf", (128, 512), "bfloat16"), accumulate=False), rule="MM-7"),
-        Example(lambda t: dict(dst=t("psum", (8, 8), "float32"), stationary=t("sbuf", (8, 8), "float8_e4m3fn"), moving=t("sbuf", (8, 8), "float8_e4m3fn")), rule="MM-8"),
-        Example(lambda t: dict(dst=t("psum", (8, 8), "float32"), stationary=t("sbuf", (8, 2, 8), "bfloat16"), moving=t("sbuf", (8, 2, 8), "bfloat16"), perf_mode=MatmulPerfMode.double_row), rule="MM-9"),
-        Example(lambda t: dict(dst=t("psum", (64, 128), "float32"), stationary=t("sbuf", (128, 64), "bfloat16"), moving=t("sbuf", (128, 128), "bfloat16"), is_transpose=True), rule="MM-10", feature="tensor_transpose_exact"),
-        Example(lambda t: dict(dst=t("psum", (64, 128), "float32"), stationary=t("sbuf", (128, 64), "float32"), moving=t("sbuf", (128, 128), "float32"), is_transpose=True, accumulate=True), rule="MM-11", feature="tensor_transpose_exact"),
-        Example(lambda t: dict(dst=t("psum", (8, 8), "float32"), stationary=t("sbuf", (8, 8), "bfloat16"), moving=t("sbuf", (8, 8), "bfloat16"), tile_size=(64, 128)), rule="MM-12"),
-        Example(lambda t: dict(dst=t("psum", (8, 8), "float32"), stationary=t("sbuf", (128, 8), "bfloat16"), moving=t("sbuf", (128, 8), "bfloat16"), tile_position=(64, 0), tile_size=(64, 128)), rule="MM-13"),
+        example(dst="psum 128x512 f32", stationary="sbuf 128x128 bf16", moving="sbuf 128x512 bf16", accumulate=False),
+        example(dst="psum 17x30 f32", stationary="sbuf 96x17 f32", moving="sbuf 96x30 f32", accumulate=False),
+        example(dst="psum 64x96 f32", stationary="sbuf 128x64 bf16", moving="sbuf 128x96 f16", accumulate=True),
+        example(
+            dst="psum 100x40 f32", stationary="sbuf 128x2x100 f8", moving="sbuf 128x2x40 float8_e5m2",
+            perf_mode=MatmulPerfMode.double_row, feature="fp8_double_row",
+        ),
+        example(
+            dst="psum 128x256 f32", stationary="sbuf 128x128[64:128, 0:128] bf16",
+            moving="sbuf 128x256[64:128, 0:256] bf16", tile_position=(64, 0), tile_size=(64, 128),
+        ),
+        example(
+            dst="psum 64x128 bf16", stationary="sbuf 128x64 bf16", moving="sbuf 128x128 bf16", is_transpose=True,
+            feature="tensor_transpose_exact", note="moving is the identity",
+            contents={"moving": lambda shape: np.eye(shape[0], shape[1])},
+        ),
+        example(dst="psum 128x512 f32", stationary="sbuf 64x128 bf16", moving="sbuf 128x512 bf16", rule="MM-1"),
+        example(dst="psum 128x512 f32", stationary="sbuf 128x256 bf16", moving="sbuf 128x512 bf16", rule="MM-2"),
+        example(dst="psum 128x1024 f32", stationary="sbuf 128x128 bf16", moving="sbuf 128x1024 bf16", rule="MM-3"),
+        example(dst="psum 64x512 f32", stationary="sbuf 128x128 bf16", moving="sbuf 128x512 bf16", rule="MM-4"),
+        example(dst="psum 128x512 f32", stationary="sbuf 128x128 f32", moving="sbuf 128x512 bf16", rule="MM-5"),
+        example(
+            dst="psum 128x1024[256:768] f32", stationary="sbuf 128x128 bf16", moving="sbuf 128x512 bf16", rule="MM-6",
+        ),
+        example(
+            dst="psum 128x512 bf16", stationary="sbuf 128x128 bf16", moving="sbuf 128x512 bf16", accumulate=False,
+            rule="MM-7",
+        ),
+        example(dst="psum 8x8 f32", stationary="sbuf 8x8 float8_e4m3fn", moving="sbuf 8x8 float8_e4m3fn", rule="MM-8"),
+        example(
+            dst="psum 8x8 f32", stationary="sbuf 8x2x8 bf16", moving="sbuf 8x2x8 bf16",
+            perf_mode=MatmulPerfMode.double_row, rule="MM-9",
+        ),
+        example(
+            dst="psum 64x128 f32", stationary="sbuf 128x64 bf16", moving="sbuf 128x128 bf16", is_transpose=True,
+            rule="MM-10", feature="tensor_transpose_exact",
+        ),
+        example(
+            dst="psum 64x128 f32", stationary="sbuf 128x64 f32", moving="sbuf 128x128 f32", is_transpose=True,
+            accumulate=True, rule="MM-11", feature="tensor_transpose_exact",
+        ),
+        example(
+            dst="psum 8x8 f32", stationary="sbuf 8x8 bf16", moving="sbuf 8x8 bf16", tile_size=(64, 128), rule="MM-12",
+        ),
+        example(
+            dst="psum 8x8 f32", stationary="sbuf 128x8 bf16", moving="sbuf 128x8 bf16", tile_position=(64, 0),
+            tile_size=(64, 128), rule="MM-13",
+        ),
     )  # fmt: skip
 
     def __post_init__(self):
@@ -238,15 +268,19 @@ class NcTranspose(Instruction):
         "NT-4": Rule("E0304", "8-bit elements leave an exact transpose of the tensor engine 16 bits apart: dst has stride 2"),
     }
     EXAMPLES = (
-        Example(lambda t: dict(dst=t("psum", (128, 128), "bfloat16"), data=t("sbuf", (128, 128), "bfloat16"))),
-        Example(lambda t: dict(dst=t("psum", (48, 100), "float32"), data=t("sbuf", (100, 48), "float32"))),
-        Example(lambda t: dict(dst=t("sbuf", (32, 17), "int32"), data=t("sbuf", (17, 32), "int32"))),
-        Example(lambda t: dict(dst=t("psum", (32, 32), "float32"), data=t("sbuf", (32, 32), "float32"), engine=Engine.VECTOR)),
-        Example(lambda t: dict(dst=t("psum", (64, 256), "float8_e5m2", slice(0, 256, 2)), data=t("sbuf", (128, 64), "float8_e5m2")), feature="tensor_transpose_exact"),
-        Example(lambda t: dict(dst=t("psum", (128, 64), "bfloat16"), data=t("sbuf", (128, 64), "bfloat16")), rule="NT-1"),
-        Example(lambda t: dict(dst=t("sbuf", (64, 64), "bfloat16"), data=t("sbuf", (64, 64), "bfloat16")), rule="NT-2"),
-        Example(lambda t: dict(dst=t("psum", (64, 64), "float32"), data=t("sbuf", (64, 64), "bfloat16")), rule="NT-3"),
-        Example(lambda t: dict(dst=t("psum", (64, 64), "float8_e5m2"), data=t("sbuf", (64, 64), "float8_e5m2")), rule="NT-4", feature="tensor_transpose_exact"),
+        example(dst="psum 128x128 bf16", data="sbuf 128x128 bf16"),
+        example(dst="psum 48x100 f32", data="sbuf 100x48 f32"),
+        example(dst="sbuf 32x17 i32", data="sbuf 17x32 i32"),
+        example(dst="psum 32x32 f32", data="sbuf 32x32 f32", engine=Engine.VECTOR),
+        example(
+            dst="psum 64x256[0:256:2] float8_e5m2", data="sbuf 128x64 float8_e5m2", feature="tensor_transpose_exact",
+        ),
+        example(dst="psum 128x64 bf16", data="sbuf 128x64 bf16", rule="NT-1"),
+        example(dst="sbuf 64x64 bf16", data="sbuf 64x64 bf16", rule="NT-2"),
+        example(dst="psum 64x64 f32", data="sbuf 64x64 bf16", rule="NT-3"),
+        example(
+            dst="psum 64x64 float8_e5m2", data="sbuf 64x64 float8_e5m2", rule="NT-4", feature="tensor_transpose_exact",
+        ),
     )  # fmt: skip
 
     def check(self, target: Target) -> None:

@@ -10,11 +10,11 @@ from ranvier import dtypes as dt
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.alu import ALU, AluOp
 from ranvier.isa.engine_time import gpsimd_time, scalar_time, vector_time
+from ranvier.isa.examples import example
 from ranvier.isa.record import PSUM, SBUF, Cost, Instruction, Rule, attr, dst, instruction, src
 from ranvier.isa.vector_common import (
     copy_speedup,
     engines_of,
-    example,
     in_psum,
     innermost_contiguous,
     is_16bit,

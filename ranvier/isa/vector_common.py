@@ -1,9 +1,8 @@
-"""What the records of the vector engine share: examples in short form, rules about ALU operations, fast modes."""
+"""What the records of the vector engine share: rules about ALU operations, fast modes, accumulators."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,31 +11,8 @@ from ranvier import dtypes as dt
 from ranvier.isa.access import AccessPattern, Space
 from ranvier.isa.alu import AluOp
 from ranvier.isa.enums import ReduceCmd
-from ranvier.isa.record import Example, Instruction
+from ranvier.isa.record import Instruction
 from ranvier.target.spec import Engine, Fact, Target
-
-_TILE = re.compile(r"(sbuf|psum|hbm) (\d+(?:x\d+)*)(?:\[(\d+):(\d+)(?::(\d+))?\])? (\w+)")
-_SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f8": "float8_e4m3", "i32": "int32", "u32": "uint32",
-          "i16": "int16", "u16": "uint16", "i8": "int8", "u8": "uint8"}  # fmt: skip
-
-
-def example(rule: str | None = None, feature: str | None = None, note: str = "", **fields: Any) -> Example:
-    """An `Example` whose tiles are written "sbuf 128x512 bf16", or "sbuf 128x512[0:256:2] bf16" for some columns."""
-
-    def make(tile: Callable[..., Any]) -> dict[str, Any]:
-        return {name: _tile(tile, value) if isinstance(value, str) else value for name, value in fields.items()}
-
-    return Example(make, rule, feature, note)
-
-
-def _tile(tile: Callable[..., Any], text: str) -> Any:
-    match = _TILE.fullmatch(text)
-    assert match is not None, text
-    space, sizes, start, stop, step, dtype = match.groups()
-    args: list[Any] = [space, tuple(int(s) for s in sizes.split("x")), _SHORT.get(dtype, dtype)]
-    if start is not None:
-        args.append(slice(int(start), int(stop), int(step) if step else None))
-    return tile(*args)
 
 
 def shown(operand: Any) -> str:

@@ -14,8 +14,9 @@ import numpy as np
 from ranvier import dtypes as dt
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.engine_time import gpsimd_time, vector_time
+from ranvier.isa.examples import example
 from ranvier.isa.record import PSUM, SBUF, Cost, Instruction, Rule, attr, dst, instruction, src, state
-from ranvier.isa.vector_common import example, in_psum, shown
+from ranvier.isa.vector_common import in_psum, shown
 from ranvier.target.spec import Engine, Target
 
 RANDOM_STATE = "random"

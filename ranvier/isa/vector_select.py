@@ -12,13 +12,13 @@ from ranvier.isa.access import AccessPattern
 from ranvier.isa.alu import ALU, AluOp
 from ranvier.isa.engine_time import vector_time
 from ranvier.isa.enums import ReduceCmd
+from ranvier.isa.examples import example
 from ranvier.isa.record import PSUM, SBUF, Cost, Instruction, Rule, attr, instruction, state
 from ranvier.isa.record import dst as output
 from ranvier.isa.record import src as operand
 from ranvier.isa.vector_common import (
     REDUCE_STATE,
     accumulated,
-    example,
     flat,
     in_psum,
     require_accumulation,
