@@ -1,6 +1,6 @@
 """Data types: the one place where dtypes are described and where casts and rounding happen.
 
-Rules (hardware.md 2.9 and 10): arithmetic is float32; a store rounds to nearest even; float to integer rounds to
+Rules (NKI documentation, data types): arithmetic is float32; a store rounds to nearest even; float to integer rounds to
 nearest even and saturates; `float8_e4m3` is the legacy format (largest value 240) in which larger values become NaN.
 """
 
@@ -103,8 +103,8 @@ def _saturate(values: np.ndarray, to: DType) -> np.ndarray:
 def cast(values: np.ndarray, to: DType) -> np.ndarray:
     """`values` in dtype `to` with the hardware's rules: through float32, round to nearest even, integers saturate.
 
-    Integer to integer of at least the same width keeps bits exact; NaN to integer gives 0. The result may share memory
-    with `values` when nothing changes.
+    Integers convert to integers exactly or saturate, without a detour through float32; NaN to integer gives 0. float64
+    takes all values as they are. The result may share memory with `values` when nothing changes.
     """
     if values.dtype == to.np:
         return values
@@ -137,4 +137,6 @@ def compute(values: np.ndarray) -> np.ndarray:
 
 
 POISON_BYTE = 0xFF
-"""Fresh memory is filled with this byte: NaN in every float format but float8_e4m3fn/e4m3 (where it is NaN as well)."""
+"""Fresh memory is filled with this byte: NaN in every float format, all bits set in integers."""
+COMPUTE_DTYPES = ("bfloat16", "float32")
+"""Names of the dtypes that a model can be computed in."""

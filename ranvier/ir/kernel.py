@@ -89,7 +89,8 @@ def verify_kernel(kernel: Kernel, target: Target, *, stage: str = "kernel") -> N
         if shape not in checked:
             verify(inst, target)
             for ap in (*reads, *writes):
-                _in_bounds(ap, inst, stage)
+                if not ap.is_within_buffer:
+                    raise _broken(stage, inst, f"reaches outside {ap.buffer.name}, of shape {ap.buffer.shape}")
             checked.add(shape)
         for group in (reads, writes):
             for ap in group:
@@ -107,10 +108,3 @@ def verify_kernel(kernel: Kernel, target: Target, *, stage: str = "kernel") -> N
 
 def _broken(stage: str, inst: Instruction, what: str) -> RanvierError:
     return error("E0901", f"after {stage}: {inst.MNEMONIC} {what}", where=inst.loc)
-
-
-def _in_bounds(ap: AccessPattern, inst: Instruction, stage: str) -> None:
-    low, high = ap.extent
-    limit = ap.buffer.bytes_per_partition
-    if low < 0 or high > limit or ap.partition + (ap.partitions if ap.space.on_chip else 0) > ap.buffer.shape[0]:
-        raise _broken(stage, inst, f"touches bytes {low} to {high} of {ap.buffer.name}, which has {limit}")

@@ -305,8 +305,7 @@ def _scan_title(scan: Scanner, kind: str) -> tuple[str, str]:
 
 def _finish(scan: Scanner) -> None:
     scan.expect("}")
-    if not scan.at_end():
-        raise scan.fail("the end")
+    scan.expect_end()
 
 
 def parse_kernel(text: str) -> Kernel:

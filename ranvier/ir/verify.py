@@ -7,6 +7,7 @@ writes, one is certain to be complete before the other starts: on one buffer the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,7 +41,7 @@ def _check_placements(program: Program, target: Target) -> None:
     limits = {
         Space.SBUF: target.sbuf.usable_bytes_per_partition,
         Space.PSUM: target.psum.bytes_per_partition,
-        Space.HBM: int(target.hbm.bytes.value - target.hbm.reserved_bytes.value),
+        Space.HBM: target.hbm.usable_bytes,
     }
     if len(program.by_name) != len(program.buffers):
         raise error("E0901", "two buffers of the program share a name")
@@ -179,14 +180,7 @@ def run_abstractly(program: Program) -> Ordering:
 
 def _who(reached: list[tuple[int, int]], value: int) -> int | None:
     """The slot whose signal brought the semaphore to `value`."""
-    low, high = 0, len(reached)
-    while low < high:
-        middle = (low + high) // 2
-        if reached[middle][0] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return reached[low][1] if value > 0 else None
+    return reached[bisect_left(reached, (value,))][1] if value > 0 else None
 
 
 def _after(known: tuple[int, ...], order: int | None, ordering: Ordering) -> tuple[int, ...]:

@@ -130,6 +130,16 @@ class AccessPattern:
         return self.pattern[1:]
 
     @lazy
+    def walk(self) -> tuple[tuple[int, int], ...]:
+        """The pairs that walk elements: all in HBM, those after the partitions on chip."""
+        return self.pattern[1:] if self.space.on_chip else self.pattern
+
+    @lazy
+    def inner_stride(self) -> int | None:
+        """Elements from one free element to the next along the innermost axis longer than 1; None without one."""
+        return next((stride for stride, count in reversed(self.free) if count > 1), None)
+
+    @lazy
     def free_elements(self) -> int:
         """Elements per partition (N in the cost formulas)."""
         return math.prod(self.shape[1:])
@@ -155,7 +165,7 @@ class AccessPattern:
     @lazy
     def extent(self) -> tuple[int, int]:
         """First and last-plus-one byte touched, within the partition (on chip) or within the tensor (HBM)."""
-        pairs = self.pattern[1:] if self.space.on_chip else self.pattern
+        pairs = self.walk
         if self.index is not None:
             low, high = 0, (self.index.bound - 1) * self.index.stride
             pairs = pairs[1:] if not self.space.on_chip else pairs
@@ -167,11 +177,26 @@ class AccessPattern:
         size = self.dtype.itemsize
         return (self.offset + low) * size, (self.offset + high + 1) * size
 
+    @property
+    def is_within_buffer(self) -> bool:
+        """Whether nothing outside of the buffer is touched; an indirect pattern counts as all rows it may name."""
+        low, high = self.extent
+        if low < 0 or high > self.buffer.bytes_per_partition:
+            return False
+        return not self.space.on_chip or 0 <= self.partition <= self.buffer.partitions - self.partitions
+
+    @lazy
+    def all_rows(self) -> AccessPattern:
+        """An indirect pattern as all rows that it may name; any other as it is."""
+        if self.index is None:
+            return self
+        return replace(self, pattern=((self.index.stride, self.index.bound), *self.pattern[1:]), index=None)
+
     @lazy
     def is_contiguous(self) -> bool:
         """Free elements lie one after the other (the partition stride does not count)."""
         step = 1
-        for stride, count in reversed(self.pattern[1:] if self.space.on_chip else self.pattern):
+        for stride, count in reversed(self.walk):
             if count != 1 and stride != step:
                 return False
             step *= count
@@ -181,7 +206,7 @@ class AccessPattern:
     def run_elements(self) -> int:
         """Elements of the longest run, from the inside out, that is contiguous in memory."""
         run = 1
-        for stride, count in reversed(self.pattern[1:] if self.space.on_chip else self.pattern):
+        for stride, count in reversed(self.walk):
             if count == 1:
                 continue
             if stride != run:

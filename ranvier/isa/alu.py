@@ -20,7 +20,8 @@ class AluOp:
 
     `kind`: "arithmetic", "compare", "logical" (float32; results 1.0 or 0.0) or "bitwise" (raw integers, bits untouched).
     `identity` is the start value of a reduction, None where reducing with it is not legal. `engines` names the engines
-    that have it, `feature` the target feature it needs. `unary` operations ignore their second operand.
+    that have it, `feature` the target feature it needs. `unary` operations ignore their second operand. `reducer` is
+    numpy's function that reduces with the operation, where that is not `fn`.
     """
 
     name: str
@@ -30,6 +31,7 @@ class AluOp:
     engines: tuple[str, ...] = ("vector",)
     unary: bool = False
     feature: str | None = None
+    reducer: np.ufunc | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -61,11 +63,8 @@ class AluOp:
 
     def reduce(self, values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         """Reduce over `axes`, keeping them with size 1. `subtract` (one axis only) takes all others from the first."""
-        ufunc = _REDUCERS.get(self.name)
-        if ufunc is None:
-            raise error("E0902", f"{self.name} has no reduction")
         with np.errstate(all="ignore"):
-            return ufunc.reduce(values, axis=axes, keepdims=True)
+            return self._ufunc.reduce(values, axis=axes, keepdims=True)
 
     def accumulate(self, values: np.ndarray, axis: int) -> np.ndarray:
         """All partial results of the reduction in order, each as `op(element, result so far)`."""
@@ -74,7 +73,14 @@ class AluOp:
             signs = np.expand_dims(signs, tuple(range(1, values.ndim - axis)))
             return np.add.accumulate(values * signs, axis=axis) * signs
         with np.errstate(all="ignore"):
-            return _REDUCERS[self.name].accumulate(values, axis=axis)
+            return self._ufunc.accumulate(values, axis=axis)
+
+    @property
+    def _ufunc(self) -> np.ufunc:
+        ufunc = self.reducer if self.reducer is not None else self.fn
+        if not isinstance(ufunc, np.ufunc) or not self.reduces:
+            raise error("E0902", f"{self.name} has no reduction")
+        return ufunc
 
 
 def _flag(fn: Callable) -> Callable:
@@ -123,9 +129,9 @@ ALU: dict[str, AluOp] = {
         AluOp("greater_equal", _flag(np.greater_equal), "compare"),
         AluOp("less", _flag(np.less), "compare"),
         AluOp("less_equal", _flag(np.less_equal), "compare"),
-        AluOp("logical_and", _logical(np.logical_and), "logical", 1),
-        AluOp("logical_or", _logical(np.logical_or), "logical", 0),
-        AluOp("logical_xor", _logical(np.logical_xor), "logical", 0),
+        AluOp("logical_and", _logical(np.logical_and), "logical", 1, reducer=np.logical_and),
+        AluOp("logical_or", _logical(np.logical_or), "logical", 0, reducer=np.logical_or),
+        AluOp("logical_xor", _logical(np.logical_xor), "logical", 0, reducer=np.logical_xor),
         AluOp("bitwise_and", np.bitwise_and, "bitwise", -1),
         AluOp("bitwise_or", np.bitwise_or, "bitwise", 0),
         AluOp("bitwise_xor", np.bitwise_xor, "bitwise", 0),
@@ -143,12 +149,6 @@ ALU: dict[str, AluOp] = {
         AluOp("bypass", lambda a, b=None: a, unary=True, engines=_VECTOR_POOL_ACT),
     )
 }
-
-_REDUCERS: dict[str, np.ufunc] = {
-    "add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum, "subtract": np.subtract,
-    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
-    "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
-}  # fmt: skip
 
 
 def alu(what: object) -> AluOp:

@@ -14,7 +14,6 @@ from ranvier.target.spec import Engine, Target
 
 _ENGINES = (Engine.SYNC, Engine.SCALAR, Engine.GPSIMD)
 _COST_SOURCE = "DMA bandwidth guide and public instruction traces: issue, launch, descriptors over the engines, completion"
-_PRIORITIES = (0, 1, 2, 3)
 
 
 def _run_elements(ap: AccessPattern) -> int:
@@ -52,6 +51,10 @@ def _check_index(inst: DmaCopy, ap: AccessPattern, rule: str, argument: str) -> 
         f"{argument} takes {ap.partitions} rows of a tensor in {ap.space.value}, by an index of {index.dtype} and shape "
         f"{index.shape} in {index.space.value}", argument=argument,
     )
+
+
+def _has_priority(target: Target, priority: int | None) -> bool:
+    return priority is None or (target.has("dma_priority") and 0 <= priority < target.dma.priorities.value)
 
 
 @instruction(engines=_ENGINES, source="NKI 0.6, nki.isa.dma_copy; DMA overview and bandwidth guides", cost_source=_COST_SOURCE, dma=True)
@@ -99,7 +102,7 @@ class DmaCopy(Instruction):
         self.require(not hwdge or self.dst.dtype is self.src.dtype, "DMA-3", f"dst is {self.dst.dtype}, src is {self.src.dtype}", argument="dge_mode")
         for argument, ap in (("dst", self.dst), ("src", self.src)):
             _check_index(self, ap, "DMA-4", argument)
-        self.require(self.priority is None or (target.has("dma_priority") and self.priority in _PRIORITIES), "DMA-5", f"priority is {self.priority} on {target.title}", argument="priority")
+        self.require(_has_priority(target, self.priority), "DMA-5", f"priority is {self.priority} on {target.title}", argument="priority")
         self.require(not self.is_indirect or self.dge_mode in (DgeMode.unknown, DgeMode.swdge), "DMA-6", f"dge_mode is {self.dge_mode.name}", argument="dge_mode")
 
     @property
@@ -215,7 +218,7 @@ class DmaTranspose(Instruction):
             self._check_hwdge()
         if indirect:
             self._check_indirect(target)
-        self.require(self.priority is None or (target.has("dma_priority") and self.priority in _PRIORITIES), "DT-8", f"priority is {self.priority} on {target.title}", argument="priority")
+        self.require(_has_priority(target, self.priority), "DT-8", f"priority is {self.priority} on {target.title}", argument="priority")
 
     def _check_hwdge(self) -> None:
         shape, size, rank = self.src.shape, self.src.dtype.itemsize, len(self.src.shape)

@@ -15,17 +15,12 @@ from ranvier.target.spec import Fact, Target
 
 def is_strided(operands: Sequence[AccessPattern], threshold: Fact) -> bool:
     """Whether the innermost elements of an operand lie further apart than `threshold` bytes."""
-    for ap in operands:
-        stride = next((s for s, count in reversed(ap.free) if count > 1), 0)
-        if abs(stride) * ap.dtype.itemsize > threshold.value:
-            return True
-    return False
+    return any(abs(ap.inner_stride or 0) * ap.dtype.itemsize > threshold.value for ap in operands)
 
 
 def _elements(count: int, rate: Fact, clock: Fact, operands, threshold: Fact, factor: Fact, speedup: Fact | None) -> Time:
     facts = (rate, factor) if is_strided(operands, threshold) else (rate,)
-    time = ns(count, *facts, clock=clock)
-    return time if speedup is None else ns(count, *facts, clock=clock, rate=speedup)
+    return ns(count, *facts, clock=clock, rate=speedup)
 
 
 def _cost(elements: Time, overheads: Sequence[Fact], least: Fact, clock: Fact, latency: Fact, table: str | None) -> Cost:

@@ -76,6 +76,18 @@ def outputs(inst: Activation | ActivationReduce | Activate2, result: np.ndarray,
     return (result, held, held) if inst.reduce_res is not None else (result, held)
 
 
+def _check_bias(inst: Activation | ActivationReduce, target: Target, number_rule: str, reciprocal_rule: str) -> None:
+    """What older cores do not add: a number, and anything before a reciprocal."""
+    if inst.bias is None or target.has("activation_bias_constant"):
+        return
+    inst.require(
+        isinstance(inst.bias, AccessPattern), number_rule, f"bias is {inst.bias} on {target.title}", argument="bias",
+        fix="put the number into a [P, 1] tile with memset",
+    )
+    message = f"op is reciprocal, with a bias, on {target.title}"
+    inst.require(inst.op.name != "reciprocal", reciprocal_rule, message, argument="bias")
+
+
 @instruction(engines=_ENGINES, source="NKI 0.6, nki.isa.activation", cost_source=_COST_SOURCE, elementwise=True)
 class Activation(Instruction):
     """dst = op(data * scale + bias) element by element, in float32; `dst` and `data` have any dtype.
@@ -126,13 +138,10 @@ class Activation(Instruction):
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
-        constants = target.has("activation_bias_constant")
-        constant = self.bias is not None and not isinstance(self.bias, AccessPattern)
-        self.require(constants or not constant, "ACT-1", f"bias is {self.bias} on {target.title}", argument="bias", fix="put the number into a [P, 1] tile with memset")
+        _check_bias(self, target, "ACT-1", "ACT-4")
         legal = self.reduce_op is not None or not self.reduce_cmd.reduces
         self.require(legal and (self.reduce_op is None or self.reduce_op.name == "add"), "ACT-2", f"reduce_op is {self.reduce_op} and reduce_cmd {self.reduce_cmd.name}", argument="reduce_op")
         self.require(self.reduce_cmd is not ReduceCmd.load_reduce, "ACT-3", f"reduce_cmd is {self.reduce_cmd.name}", argument="reduce_cmd")
-        self.require(constants or self.bias is None or self.op.name != "reciprocal", "ACT-4", f"op is reciprocal, with a bias, on {target.title}", argument="bias")
         self.require(not self.op.parametric, "ACT-5", f"op is {self.op}", argument="op")
 
     def uses_state(self) -> bool:
@@ -189,11 +198,8 @@ class ActivationReduce(Instruction):
     )  # fmt: skip
 
     def check(self, target: Target) -> None:
-        constants = target.has("activation_bias_constant")
-        constant = self.bias is not None and not isinstance(self.bias, AccessPattern)
-        self.require(constants or not constant, "ACR-1", f"bias is {self.bias} on {target.title}", argument="bias", fix="put the number into a [P, 1] tile with memset")
+        _check_bias(self, target, "ACR-1", "ACR-3")
         self.require(self.reduce_op.name == "add", "ACR-2", f"reduce_op is {self.reduce_op}", argument="reduce_op")
-        self.require(constants or self.bias is None or self.op.name != "reciprocal", "ACR-3", f"op is reciprocal, with a bias, on {target.title}", argument="bias")
         self.require(not self.op.parametric, "ACR-4", f"op is {self.op}", argument="op")
 
     @property

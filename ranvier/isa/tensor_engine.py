@@ -172,8 +172,8 @@ class NcMatmul(Instruction):
         self.require(legal, "MM-5", f"stationary is {self.stationary.dtype}, moving is {self.moving.dtype}", argument="moving")
         self.require(dt.float8_e4m3fn not in pair or target.has("fp8_e4m3fn"), "MM-8", f"an operand is float8_e4m3fn on {target.title}", argument="stationary")
         if self.moves_bits(target):
-            stride = next((stride for stride, count in reversed(self.dst.free) if count > 1), _SIXTEEN_BIT_STRIDE)
-            apart = self.stationary.dtype.itemsize > 1 or stride == _SIXTEEN_BIT_STRIDE
+            stride = self.dst.inner_stride
+            apart = self.stationary.dtype.itemsize > 1 or stride in (_SIXTEEN_BIT_STRIDE, None)
             self.require(self.dst.dtype is self.stationary.dtype and apart, "MM-10", f"stationary is {self.stationary.dtype}, dst is {self.dst.dtype} with an innermost stride of {stride}", argument="dst")
             self.require(not self.accumulate, "MM-11", "is_transpose and accumulate are both set", argument="accumulate")
             return
@@ -295,10 +295,8 @@ class NcTranspose(Instruction):
         )
         self.require(self.dst.dtype is self.data.dtype, "NT-3", f"dst is {self.dst.dtype}, data is {self.data.dtype}", argument="dst")
         wide = on_tensor and self.data.dtype.itemsize == 1 and target.has("tensor_transpose_exact")
-        self.require(not wide or self._dst_stride() == _SIXTEEN_BIT_STRIDE, "NT-4", f"dst has an innermost stride of {self._dst_stride()} {self.dst.dtype} elements", argument="dst")
-
-    def _dst_stride(self) -> int:
-        return next((stride for stride, count in reversed(self.dst.free) if count > 1), _SIXTEEN_BIT_STRIDE)
+        stride = self.dst.inner_stride
+        self.require(not wide or stride in (_SIXTEEN_BIT_STRIDE, None), "NT-4", f"dst has an innermost stride of {stride} {self.dst.dtype} elements", argument="dst")
 
     @property
     def arithmetic(self) -> str:

@@ -80,9 +80,10 @@ class Scanner:
         if not self.accept(symbol):
             raise self.fail(repr(symbol))
 
-    def at_end(self) -> bool:
+    def expect_end(self) -> None:
         self.skip()
-        return self.position == len(self.text)
+        if self.position < len(self.text):
+            raise self.fail("the end")
 
     def integer(self) -> int:
         return int(self.take(_INTEGER, "a whole number"))
@@ -199,8 +200,7 @@ def parse_access(text: str, buffers: Mapping[str, Buffer]) -> AccessPattern:
     """The access pattern that `print_access` wrote; `buffers` by name. Raises E0605 for anything else."""
     scan = Scanner(text)
     ap = scan_access(scan, buffers)
-    if not scan.at_end():
-        raise scan.fail("the end")
+    scan.expect_end()
     return ap
 
 
@@ -327,6 +327,5 @@ def parse_instruction(text: str, buffers: Mapping[str, Buffer]) -> Instruction:
     """The instruction that `print_instruction` wrote; `buffers` by name. Raises E0605 for anything else."""
     scan = Scanner(text)
     inst = scan_instruction(scan, buffers)
-    if not scan.at_end():
-        raise scan.fail("the end")
+    scan.expect_end()
     return inst

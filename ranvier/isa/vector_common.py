@@ -73,7 +73,7 @@ def is_16bit(target: Target, *operands: AccessPattern) -> bool:
 
 
 def innermost_contiguous(*operands: AccessPattern) -> bool:
-    return all(next((stride for stride, count in reversed(ap.free) if count > 1), 1) == 1 for ap in operands)
+    return all(ap.inner_stride in (1, None) for ap in operands)
 
 
 def copy_speedup(target: Target, dst: AccessPattern, data: AccessPattern) -> Fact | None:

@@ -514,10 +514,9 @@ class NkiTensor:
         return NkiTensor(self._bounded(made), self.shared)
 
     def _bounded(self, ap: AccessPattern) -> AccessPattern:
-        low, high = ap.extent
-        limit = ap.buffer.bytes_per_partition
-        rows = ap.partition + ap.partitions if ap.space.on_chip else 0
-        if low < 0 or high > limit or rows > ap.buffer.partitions:
+        if not ap.is_within_buffer:
+            (low, high), limit = ap.extent, ap.buffer.bytes_per_partition
+            rows = ap.partition + ap.partitions if ap.space.on_chip else 0
             raise fail(
                 "E0201",
                 f"the pattern touches bytes {low} to {high} of {limit} of {self.name}"

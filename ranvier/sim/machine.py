@@ -109,8 +109,7 @@ class Memory:
 def check_written(inst: Instruction, memory: Memory) -> None:
     """Raise E0401 if `inst` reads what was never written; then mark what it writes."""
     for ap in inst.reads():
-        plain = _row_space(ap)
-        if not memory.storage(ap.buffer).shadow.written(plain):
+        if not memory.storage(ap.buffer).shadow.written(ap.all_rows):
             raise error(
                 "E0401",
                 f"{inst.MNEMONIC} reads {ap.buffer.space.value} tensor {ap.buffer.name} (shape {ap.buffer.shape}), "
@@ -125,15 +124,7 @@ def check_written(inst: Instruction, memory: Memory) -> None:
 def mark_written(inst: Instruction, memory: Memory) -> None:
     """Remember that what `inst` writes is written."""
     for ap in inst.writes():
-        memory.storage(ap.buffer).shadow.mark(_row_space(ap))
-
-
-def _row_space(ap: AccessPattern) -> AccessPattern:
-    """An indirect pattern as all rows that it may name."""
-    if ap.index is None:
-        return ap
-    pairs = ((ap.index.stride, ap.index.bound), *ap.pattern[1:])
-    return AccessPattern(ap.buffer, ap.offset, pairs, ap.dtype, ap.partition)
+        memory.storage(ap.buffer).shadow.mark(ap.all_rows)
 
 
 def bind(inst: Instruction, memory: Memory, target: Target) -> Callable[[], None]:
@@ -168,7 +159,7 @@ def written_values(inst: Instruction, memory: Memory) -> list[np.ndarray]:
             found.append(memory.view(ap).copy())
         else:
             index, skipped = _rows(inst, ap, memory)()
-            found.append(_all_rows(ap, memory)[index if skipped is None else index[~skipped]])
+            found.append(memory.view(ap.all_rows)[index if skipped is None else index[~skipped]])
     return found
 
 
@@ -255,15 +246,9 @@ def _rows(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[], 
     return rows
 
 
-def _all_rows(ap: AccessPattern, memory: Memory) -> np.ndarray:
-    assert ap.index is not None
-    pairs = ((ap.index.stride, ap.index.bound), *ap.pattern[1:])
-    return memory.view(AccessPattern(ap.buffer, ap.offset, pairs, ap.dtype, ap.partition))
-
-
 def _gather(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[], np.ndarray]:
     """A function that reads the rows of `ap`; rows that are skipped come masked."""
-    table, rows = _all_rows(ap, memory), _rows(inst, ap, memory)
+    table, rows = memory.view(ap.all_rows), _rows(inst, ap, memory)
 
     def gather() -> np.ndarray:
         index, skipped = rows()
@@ -276,7 +261,7 @@ def _gather(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[]
 
 
 def _scatter(inst: Instruction, ap: AccessPattern, memory: Memory) -> Callable[[np.ndarray], None]:
-    table, rows = _all_rows(ap, memory), _rows(inst, ap, memory)
+    table, rows = memory.view(ap.all_rows), _rows(inst, ap, memory)
 
     def store(result: np.ndarray) -> None:
         index, skipped = rows()

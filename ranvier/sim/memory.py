@@ -10,7 +10,7 @@ from ranvier import dtypes as dt
 from ranvier.errors import error
 from ranvier.ir.kernel import accesses
 from ranvier.ir.program import Placement, Program
-from ranvier.isa.access import AccessPattern, Buffer, BufferKind, Space
+from ranvier.isa.access import Buffer, BufferKind, Space
 from ranvier.isa.record import Instruction
 from ranvier.sim.machine import Memory, Storage, storage_of
 from ranvier.sim.shadow import Shadow
@@ -82,7 +82,7 @@ class CoreMemory:
         total = sum(b.size_bytes for b in program.buffers if b.kind.preset)
         low = min((place.byte for _, place in written), default=0)
         high = max((place.byte + b.size_bytes for b, place in written), default=0)
-        limit = int(target.hbm.bytes.value - target.hbm.reserved_bytes.value)
+        limit = target.hbm.usable_bytes
         if total + high - low > limit:
             raise error("E0502", f"{program.name} takes {total + high - low} bytes of HBM; the core has {limit}")
         base = self._arena(1, high - low)
@@ -98,7 +98,7 @@ def check_bounds(instructions: Iterable[Instruction]) -> None:
     """Raise E0901 where an instruction reaches outside a buffer it names, which would be another buffer's memory."""
     for inst in instructions:
         for ap in accesses(inst):
-            if not _inside(ap):
+            if not ap.is_within_buffer:
                 low, high = ap.extent
                 raise error(
                     "E0901",
@@ -106,13 +106,6 @@ def check_bounds(instructions: Iterable[Instruction]) -> None:
                     f"on of {ap.buffer.name}, of shape {ap.buffer.shape} and dtype {ap.buffer.dtype}",
                     where=inst.loc,
                 )
-
-
-def _inside(ap: AccessPattern) -> bool:
-    low, high = ap.extent
-    if low < 0 or high > ap.buffer.bytes_per_partition:
-        return False
-    return not ap.space.on_chip or (ap.partition >= 0 and ap.partition + ap.partitions <= ap.buffer.partitions)
 
 
 def _placement(program: Program, buffer: Buffer) -> Placement:

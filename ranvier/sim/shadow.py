@@ -81,7 +81,6 @@ class Shadow:
             low = ap.offset * size
             count = ap.free_elements if ap.space.on_chip else ap.size
             return plane[low : low + count * size]
-        pairs = ap.pattern[1:] if ap.space.on_chip else ap.pattern
-        shape = [*(count for _, count in pairs), size]
-        strides = [*(stride * size * item for stride, _ in pairs), item]
+        shape = [*(count for _, count in ap.walk), size]
+        strides = [*(stride * size * item for stride, _ in ap.walk), item]
         return np.ndarray(shape, plane.dtype, plane, ap.offset * size * item, strides)

@@ -104,6 +104,10 @@ class HbmSpec:
     latency_ns: Fact  # part of the launch of a DMA transfer, not in addition to it
     reserved_bytes: Fact  # microcode and runtime, per core
 
+    @property
+    def usable_bytes(self) -> int:
+        return int(self.bytes.value - self.reserved_bytes.value)
+
 
 # Engines --------------------------------------------------------------------------------------------------------------
 

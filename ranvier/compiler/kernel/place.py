@@ -184,7 +184,7 @@ class _Placer:
         )
 
     def _place_hbm(self, buffers: tuple[Buffer, ...]) -> None:
-        limit = int(self.target.hbm.bytes.value - self.target.hbm.reserved_bytes.value)
+        limit = self.target.hbm.usable_bytes
         at = 0
         for buffer in buffers:
             if buffer.space is Space.HBM:
