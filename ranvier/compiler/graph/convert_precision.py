@@ -8,19 +8,18 @@ import ml_dtypes
 import numpy as np
 
 from ranvier import dtypes
-from ranvier.dtypes import DType, bfloat16, float32, float64
+from ranvier.dtypes import DType, float32, float64
 from ranvier.errors import error
 from ranvier.graph.attention import Attention
 from ranvier.graph.builder import GraphBuilder
 from ranvier.graph.composite import BatchNorm, GroupNorm, LayerNorm, Linear, LogSoftmax, RmsNorm, Softmax
 from ranvier.graph.contract import Conv, MatMul, Pool
-from ranvier.graph.core import Graph, Node, Op, Value
+from ranvier.graph.core import Graph, Node, Op, Value, with_dtypes
 from ranvier.graph.elementwise import Cast, Clamp, Unary
 from ranvier.graph.indexing import Full
 from ranvier.graph.movement import Pad
 from ranvier.loc import Loc
 
-_CHOICES = {"float32": float32, "bfloat16": bfloat16}
 # Angles are followed back to where a network, not the counting of positions or of time, makes the numbers.
 _MADE_BY_NETWORK = (MatMul, Linear, Conv, Pool, Attention, Softmax, LogSoftmax, LayerNorm, RmsNorm, GroupNorm,
                     BatchNorm)  # fmt: skip
@@ -39,9 +38,9 @@ def convert_precision(graph: Graph, dtype: DType | str) -> Graph:
     of `dtype`, which stand for minus infinity in masks, become its largest finite numbers. Raises E0802.
     """
     name = dtype.name if isinstance(dtype, DType) else dtype
-    if name not in _CHOICES:
-        raise error("E0802", f"dtype is {' or '.join(_CHOICES)}, not {name!r}")
-    target, main = _CHOICES[name], main_dtype(graph)
+    if name not in dtypes.COMPUTE_DTYPES:
+        raise error("E0802", f"dtype is {' or '.join(dtypes.COMPUTE_DTYPES)}, not {name!r}")
+    target, main = dtypes.DTYPES[name], main_dtype(graph)
     if (target is main or main is None) and not any(v.dtype is float64 for v in graph.values()):
         return graph
     return _Converter(graph, main, target).convert()
@@ -103,7 +102,7 @@ class _Converter:
     def _convert_node(self, node: Node) -> None:
         change = self._exact if node in self.exact else self._mapped
         inputs = [self._as(v, change(v.dtype), node.loc) for v in node.inputs]
-        op = _with_dtypes(node.op, change)
+        op = with_dtypes(node.op, change)
         names = [v.name for v in node.outputs]
         made = self.out.emit_node(self._limited(op, inputs), inputs, node.loc, names[0] if len(names) == 1 else "")
         for old, new in zip(node.outputs, made.outputs, strict=True):
@@ -129,12 +128,6 @@ class _Converter:
             low, high = (None if x is None else _limit(x, inputs[0].dtype) for x in (op.min, op.max))
             return Clamp(low, high)
         return op
-
-
-def _with_dtypes(op: Op, change) -> Op:
-    fields = {f.name: getattr(op, f.name) for f in dataclasses.fields(op)}  # type: ignore[arg-type]
-    changed = {n: change(v) for n, v in fields.items() if isinstance(v, DType) and change(v) is not v}
-    return dataclasses.replace(op, **changed) if changed else op  # type: ignore[type-var]
 
 
 def _limit(value: float, dtype: DType) -> float:

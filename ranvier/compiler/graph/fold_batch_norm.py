@@ -19,10 +19,9 @@ def fold_batch_norm(graph: Graph, log: list[Firing] | None = None) -> Graph:
 
 
 @rule(BatchNorm)
-def fold(b: GraphScope, node: Node):
+def fold(b: GraphScope, node: Node[BatchNorm]):
     """(w x + b - mean) * s + shift is (w * s) x + (b - mean) * s + shift, with s = weight / sqrt(variance + eps)."""
     op, (x, weight, shift, mean, variance) = node.op, node.inputs
-    assert isinstance(op, BatchNorm)
     found = b.made_by(x, Conv) or b.made_by(x, Linear)
     if not found or b.uses(x) > 1 or x.type.rank < 2 or not all(map(b.from_parameters, node.inputs[1:])):
         return None

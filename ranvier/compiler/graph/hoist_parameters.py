@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from ranvier.graph.core import Graph, Node, Param, Value
@@ -57,7 +56,7 @@ def hoist_parameters(graph: Graph) -> tuple[Graph, Graph | None]:
 
 def _worth_it(node: Node, origin: set[Value]) -> bool:
     size = sum(v.type.size_bytes for v in node.outputs)
-    return size <= SMALL_BYTES or size <= GROWTH * sum(math.prod(v.shape) * v.dtype.itemsize for v in origin)
+    return size <= SMALL_BYTES or size <= GROWTH * sum(v.type.size_bytes for v in origin)
 
 
 def _with_live_inputs(graph: Graph) -> Graph:

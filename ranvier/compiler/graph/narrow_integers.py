@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
-from ranvier.dtypes import DType, int32, int64
+from ranvier.dtypes import int32, int64
 from ranvier.errors import error
-from ranvier.graph.core import Constant, Graph, Node, Op, Param, Value
+from ranvier.graph.core import Constant, Graph, Node, Op, Param, Value, with_dtypes
 from ranvier.graph.indexing import Full
 from ranvier.loc import Loc
 
@@ -42,9 +40,7 @@ def narrow_integers(graph: Graph) -> Graph:
 def _narrow(op: Op, loc: Loc | None) -> Op:
     if isinstance(op, Full) and op.dtype is int64:
         _check(int(op.value), int(op.value), loc)
-    attributes = {f.name: getattr(op, f.name) for f in dataclasses.fields(op)}  # type: ignore[arg-type]
-    changed: dict[str, DType] = {name: int32 for name, value in attributes.items() if value is int64}
-    return dataclasses.replace(op, **changed) if changed else op  # type: ignore[type-var]
+    return with_dtypes(op, lambda dtype: int32 if dtype is int64 else dtype)
 
 
 def _narrow_array(array: np.ndarray) -> np.ndarray:

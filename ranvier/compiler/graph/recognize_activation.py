@@ -57,9 +57,9 @@ def _plus_one(b: GraphScope, value: Value) -> Value | None:
 
 
 @rule(Binary)
-def recognize_silu(b: GraphScope, node: Node):
+def recognize_silu(b: GraphScope, node: Node[Binary]):
     """x * sigmoid(x)."""
-    if node.op.kind != "mul":  # type: ignore[attr-defined]
+    if node.op.kind != "mul":
         return None
     for x, y in (node.inputs, node.inputs[::-1]):
         if b.unary_of(y, "sigmoid") is x and x.dtype.is_float:
@@ -68,9 +68,9 @@ def recognize_silu(b: GraphScope, node: Node):
 
 
 @rule(Binary)
-def recognize_gelu(b: GraphScope, node: Node):
+def recognize_gelu(b: GraphScope, node: Node[Binary]):
     """0.5 * x * (1 + erf(x / sqrt(2))), or with tanh its approximation, in any order of the product."""
-    if node.op.kind not in ("mul", "div"):  # type: ignore[attr-defined]
+    if node.op.kind not in ("mul", "div"):
         return None
     scale, parts = _top_factors(b, node)
     if len(parts) != 2 or not _near(scale, 0.5):
@@ -96,7 +96,7 @@ def _top_factors(b: GraphScope, node: Node) -> tuple[float, list[Value]]:
     for position, operand in enumerate(node.inputs):
         number = b.number(operand)
         factor, inner = (number, []) if number is not None else factors(b, operand)
-        if node.op.kind == "div" and position == 1:  # type: ignore[attr-defined]
+        if node.op.kind == "div" and position == 1:
             if inner or not factor:
                 return 1.0, []
             factor = 1 / factor
@@ -124,7 +124,7 @@ def _is_tanh_argument(b: GraphScope, value: Value, x: Value) -> bool:
 
 
 @rule(MatMul)
-def recognize_linear(b: GraphScope, node: Node):
+def recognize_linear(b: GraphScope, node: Node[MatMul]):
     """x times a transposed matrix, or times a matrix that depends on parameters alone (its transpose is made once)."""
     x, y = node.inputs
     if y.type.rank != 2 or not x.dtype.is_float:
@@ -139,9 +139,9 @@ def recognize_linear(b: GraphScope, node: Node):
 
 
 @rule(Binary)
-def recognize_bias(b: GraphScope, node: Node):
+def recognize_bias(b: GraphScope, node: Node[Binary]):
     """The bias of a linear layer that is used for nothing else."""
-    if node.op.kind != "add":  # type: ignore[attr-defined]
+    if node.op.kind != "add":
         return None
     for product, bias in (node.inputs, node.inputs[::-1]):
         found = b.made_by(product, Linear)

@@ -25,9 +25,9 @@ _MASK_LIMIT_ELEMENTS = 1 << 24
 
 
 @rule(Binary)
-def recognize_rope(b: GraphScope, node: Node):
+def recognize_rope(b: GraphScope, node: Node[Binary]):
     """x * cos + concat(-second half, first half) * sin."""
-    if node.op.kind != "add":  # type: ignore[attr-defined]
+    if node.op.kind != "add":
         return None
     left, right = (b.binary_of(v, "mul") for v in node.inputs)
     if left is None or right is None:
@@ -58,7 +58,7 @@ def _is_part(b: GraphScope, value: Value, x: Value, start: int, limit: int) -> b
 
 
 @rule(MatMul)
-def recognize_attention(b: GraphScope, node: Node):
+def recognize_attention(b: GraphScope, node: Node[MatMul]):
     """softmax(q k^T * scale + mask) v, of rank 4 or 3 (heads and batch in one axis).
 
     Where -inf masks every key of a query, attention gives zeros; the written form would give NaN.
@@ -107,10 +107,9 @@ def _take_mask(b: GraphScope, scores: Value) -> tuple[Value | None, Value | None
 
 
 @rule(Attention)
-def scale_in_attention(b: GraphScope, node: Node):
+def scale_in_attention(b: GraphScope, node: Node[Attention]):
     """A number that multiplies q or k is part of the scale."""
     op, (q, k, *rest) = node.op, node.inputs
-    assert isinstance(op, Attention)
     for i, x in enumerate((q, k)):
         scale, parts = factors(b, x, 1)
         if scale != 1 and len(parts) == 1 and parts[0].type == x.type:
@@ -120,7 +119,7 @@ def scale_in_attention(b: GraphScope, node: Node):
 
 
 @rule(Attention)
-def share_heads(b: GraphScope, node: Node):
+def share_heads(b: GraphScope, node: Node[Attention]):
     """Key and value heads that were repeated for groups of query heads: attention shares them itself."""
     q, k, v, *mask = node.inputs
     keys, values = _unrepeated(b, k), _unrepeated(b, v)
@@ -142,10 +141,9 @@ def _unrepeated(b: GraphScope, value: Value) -> Value | None:
 
 
 @rule(Attention)
-def mask_in_attention(b: GraphScope, node: Node):
+def mask_in_attention(b: GraphScope, node: Node[Attention]):
     """Masks that keep everything are left out, causal ones become an attribute, broadcasts are done by attention."""
     op, (q, k, v, *masks) = node.op, node.inputs
-    assert isinstance(op, Attention)
     if not masks:
         return None
     mask = masks[0]

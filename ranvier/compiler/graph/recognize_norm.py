@@ -46,7 +46,7 @@ def _squared(b: GraphScope, value: Value) -> Value | None:
 
 def _over_root(b: GraphScope, node: Node) -> tuple[Value, Value] | None:
     """x and y where `node` is x / sqrt(y) or x * rsqrt(y)."""
-    kind, (x, y) = node.op.kind, node.inputs  # type: ignore[attr-defined]
+    kind, (x, y) = node.op.kind, node.inputs
     if kind == "div":
         root = b.unary_of(y, "sqrt")
         return (x, root) if root is not None else None
@@ -62,7 +62,7 @@ def _over_root(b: GraphScope, node: Node) -> tuple[Value, Value] | None:
 
 
 @rule(Binary)
-def recognize_norm(b: GraphScope, node: Node):
+def recognize_norm(b: GraphScope, node: Node[Binary]):
     """x / sqrt(mean(x^2) + eps) is an RMS norm; of x less its mean, a layer norm."""
     found = _over_root(b, node)
     sum_ = b.binary_of(found[1], "add") if found else None
@@ -86,9 +86,9 @@ def recognize_norm(b: GraphScope, node: Node):
 
 
 @rule(Binary)
-def recognize_affine(b: GraphScope, node: Node):
+def recognize_affine(b: GraphScope, node: Node[Binary]):
     """Weight and bias of a norm that is used for nothing else."""
-    kind = node.op.kind  # type: ignore[attr-defined]
+    kind = node.op.kind
     for x, other in (node.inputs, node.inputs[::-1]):
         if kind not in ("mul", "add") or x.type != node.output.type or b.uses(x) > 1 or b.number(other) is not None:
             continue
@@ -107,9 +107,9 @@ def recognize_affine(b: GraphScope, node: Node):
 
 
 @rule(Binary)
-def recognize_softmax(b: GraphScope, node: Node):
+def recognize_softmax(b: GraphScope, node: Node[Binary]):
     """exp(x - max(x)) / sum of it."""
-    if node.op.kind != "div":  # type: ignore[attr-defined]
+    if node.op.kind != "div":
         return None
     e, total = node.inputs
     added, shifted = _reduced(b, total, "sum"), b.unary_of(e, "exp")
@@ -121,9 +121,9 @@ def recognize_softmax(b: GraphScope, node: Node):
 
 
 @rule(Binary)
-def recognize_log_softmax(b: GraphScope, node: Node):
+def recognize_log_softmax(b: GraphScope, node: Node[Binary]):
     """x - max(x), less the logarithm of the sum of its exponentials; or the logarithm of a softmax."""
-    if node.op.kind != "sub":  # type: ignore[attr-defined]
+    if node.op.kind != "sub":
         return None
     shifted, log = node.inputs
     total = b.unary_of(log, "log")
@@ -136,17 +136,17 @@ def recognize_log_softmax(b: GraphScope, node: Node):
 
 
 @rule(Unary)
-def recognize_log_of_softmax(b: GraphScope, node: Node):
+def recognize_log_of_softmax(b: GraphScope, node: Node[Unary]):
     """The logarithm of a softmax."""
     found = b.made_by(node.inputs[0], Softmax)
-    return b.emit(LogSoftmax(found[0].axis), *found[1]) if found and node.op.kind == "log" else None  # type: ignore[attr-defined]
+    return b.emit(LogSoftmax(found[0].axis), *found[1]) if found and node.op.kind == "log" else None
 
 
 _COMPUTE_IN_FLOAT32 = (Softmax, LogSoftmax, RmsNorm, LayerNorm, Gelu, Silu, Rope, Attention)
 
 
 @rule(Cast)
-def compute_inside(b: GraphScope, node: Node):
+def compute_inside(b: GraphScope, node: Node[Cast]):
     """A composite between casts to float32 and back: composites compute in float32 themselves."""
     made = b.made.get(node.inputs[0])
     if made is None or not isinstance(made.op, _COMPUTE_IN_FLOAT32):

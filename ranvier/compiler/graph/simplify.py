@@ -59,7 +59,7 @@ def _constant(b: GraphScope, array: np.ndarray) -> Value:
 
 
 @rule(Cast)
-def drop_cast(b: GraphScope, node: Node):
+def drop_cast(b: GraphScope, node: Node[Cast]):
     """A cast to the same dtype does nothing; of two casts the first is left out if it kept every value."""
     x = node.inputs[0]
     if x.dtype is node.output.dtype:
@@ -82,17 +82,16 @@ def _holds(wide: dtypes.DType, narrow: dtypes.DType) -> bool:
 
 
 @rule(Clamp)
-def drop_clamp(b: GraphScope, node: Node):
+def drop_clamp(b: GraphScope, node: Node[Clamp]):
     """A clamp without bounds does nothing."""
     op = node.op
-    assert isinstance(op, Clamp)
     return node.inputs[0] if op.min is None and op.max is None else None
 
 
 @rule(Unary)
-def undo_unary(b: GraphScope, node: Node):
+def undo_unary(b: GraphScope, node: Node[Unary]):
     """neg of neg, not of not, and abs or square of neg or abs."""
-    kind = node.op.kind  # type: ignore[attr-defined]
+    kind = node.op.kind
     if kind in ("neg", "logical_not", "bitwise_not"):
         return b.unary_of(node.inputs[0], kind)
     if kind in ("abs", "square"):
@@ -110,9 +109,9 @@ _COMMUTES = frozenset({"add", "mul", "logical_or", "logical_and", "logical_xor",
 
 
 @rule(Binary)
-def drop_neutral(b: GraphScope, node: Node):
+def drop_neutral(b: GraphScope, node: Node[Binary]):
     """x + 0, x * 1, x ** 1 and their like; or and and with a boolean that decides; x with itself."""
-    kind, (x, y) = node.op.kind, node.inputs  # type: ignore[attr-defined]
+    kind, (x, y) = node.op.kind, node.inputs
     sides = [(x, y), (y, x)] if kind in _COMMUTES else [(x, y)]
     for kept, other in sides:
         number = b.number(other)
@@ -126,9 +125,9 @@ def drop_neutral(b: GraphScope, node: Node):
 
 
 @rule(Binary)
-def simplify_power(b: GraphScope, node: Node):
+def simplify_power(b: GraphScope, node: Node[Binary]):
     """Powers 2, 0.5, -0.5 and -1 have operations of their own; the result must have the shape of the base."""
-    kind, (x, y) = node.op.kind, node.inputs  # type: ignore[attr-defined]
+    kind, (x, y) = node.op.kind, node.inputs
     if kind != "pow" or node.output.shape != x.shape:
         return None
     exponent = b.number(y)
@@ -139,9 +138,9 @@ def simplify_power(b: GraphScope, node: Node):
 
 
 @rule(Binary)
-def divide_by_multiplying(b: GraphScope, node: Node):
+def divide_by_multiplying(b: GraphScope, node: Node[Binary]):
     """Division by a power of two multiplies by its reciprocal, which is exact."""
-    kind, (x, y) = node.op.kind, node.inputs  # type: ignore[attr-defined]
+    kind, (x, y) = node.op.kind, node.inputs
     number = b.number(y) if kind == "div" else None
     if not number or not math.isfinite(number):
         return None
@@ -152,7 +151,7 @@ def divide_by_multiplying(b: GraphScope, node: Node):
 
 
 @rule(Binary, Compare, Select)
-def broadcast_in_place(b: GraphScope, node: Node):
+def broadcast_in_place(b: GraphScope, node: Node[Binary | Compare | Select]):
     """Elementwise operations broadcast their operands themselves: a broadcast or a full tensor before is left out."""
     inputs = list(node.inputs)
     for i, value in enumerate(node.inputs):
@@ -175,7 +174,7 @@ def _broadcast(values: list[Value]) -> tuple[int, ...]:
 
 
 @rule(Unary, Cast, Clamp)
-def broadcast_after(b: GraphScope, node: Node):
+def broadcast_after(b: GraphScope, node: Node[Unary | Cast | Clamp]):
     """An operation of one operand is done before the broadcast of its operand, on fewer elements."""
     found = b.made_by(node.inputs[0], Broadcast)
     if found and found[1][0].type.elements < node.output.type.elements:
@@ -184,7 +183,7 @@ def broadcast_after(b: GraphScope, node: Node):
 
 
 @rule(Select)
-def decide_select(b: GraphScope, node: Node):
+def decide_select(b: GraphScope, node: Node[Select]):
     """A select whose condition is known, or whose choices are the same, is none; conditions lose their not."""
     condition, x, y = node.inputs
     known = b.number(condition)
@@ -201,9 +200,9 @@ _OPPOSITE_EXACT = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", **_OPPOSITE}
 
 
 @rule(Unary)
-def negate_compare(b: GraphScope, node: Node):
+def negate_compare(b: GraphScope, node: Node[Unary]):
     """not (x < y) is x >= y, for integers; not (x == y) is x != y."""
-    if node.op.kind != "logical_not":  # type: ignore[attr-defined]
+    if node.op.kind != "logical_not":
         return None
     found = b.made_by(node.inputs[0], Compare)
     if not found:
@@ -213,10 +212,9 @@ def negate_compare(b: GraphScope, node: Node):
 
 
 @rule(Reduce)
-def drop_reduce(b: GraphScope, node: Node):
+def drop_reduce(b: GraphScope, node: Node[Reduce]):
     """A reduction over axes of extent 1 moves nothing but the shape."""
     op, x = node.op, node.inputs[0]
-    assert isinstance(op, Reduce)
     return b.reshape(x, node.output.shape) if all(x.shape[a] == 1 for a in op.axes) else None
 
 

@@ -13,7 +13,7 @@ from ranvier.ir.rewrite import rule
 
 
 @rule(Reshape)
-def drop_reshape(b: GraphScope, node: Node):
+def drop_reshape(b: GraphScope, node: Node[Reshape]):
     """A reshape to the same shape does nothing; of two reshapes the last one counts."""
     x = node.inputs[0]
     if x.shape == node.output.shape:
@@ -23,9 +23,9 @@ def drop_reshape(b: GraphScope, node: Node):
 
 
 @rule(Transpose)
-def compose_transpose(b: GraphScope, node: Node):
+def compose_transpose(b: GraphScope, node: Node[Transpose]):
     """Two transposes are one; one that keeps the order of the axes longer than 1 is a reshape."""
-    x, perm = node.inputs[0], node.op.perm  # type: ignore[attr-defined]
+    x, perm = node.inputs[0], node.op.perm
     long = [a for a in perm if x.shape[a] != 1]
     if long == sorted(long):
         return b.reshape(x, node.output.shape)
@@ -34,7 +34,7 @@ def compose_transpose(b: GraphScope, node: Node):
 
 
 @rule(Broadcast)
-def compose_broadcast(b: GraphScope, node: Node):
+def compose_broadcast(b: GraphScope, node: Node[Broadcast]):
     """A broadcast to the same shape does nothing; to as many elements it is a reshape; two are one."""
     x = node.inputs[0]
     if x.type.elements == node.output.type.elements:
@@ -44,10 +44,9 @@ def compose_broadcast(b: GraphScope, node: Node):
 
 
 @rule(Slice)
-def simplify_slice(b: GraphScope, node: Node):
+def simplify_slice(b: GraphScope, node: Node[Slice]):
     """A slice of everything does nothing; two slices are one; a slice of a concat is one of its parts."""
     op, x = node.op, node.inputs[0]
-    assert isinstance(op, Slice)
     if x.shape == node.output.shape:
         return x
     inner = b.made_by(x, Slice)
@@ -86,9 +85,9 @@ def _slice_of_concat(b: GraphScope, op: Slice, axis: int, parts: tuple[Value, ..
 
 
 @rule(Concat)
-def simplify_concat(b: GraphScope, node: Node):
+def simplify_concat(b: GraphScope, node: Node[Concat]):
     """Empty parts are left out, a concat of one part does nothing, and slices that follow on each other are one."""
-    axis = node.op.axis  # type: ignore[attr-defined]
+    axis = node.op.axis
     parts: list[Value] = []
     for part in node.inputs:
         joined = _adjacent(b, parts[-1], part, axis) if parts else None
@@ -118,16 +117,15 @@ def _adjacent(b: GraphScope, left: Value, right: Value, axis: int) -> Value | No
 
 
 @rule(Pad)
-def drop_pad(b: GraphScope, node: Node):
+def drop_pad(b: GraphScope, node: Node[Pad]):
     """Padding by nothing does nothing."""
     return node.inputs[0] if node.inputs[0].shape == node.output.shape else None
 
 
 @rule(Reverse)
-def drop_reverse(b: GraphScope, node: Node):
+def drop_reverse(b: GraphScope, node: Node[Reverse]):
     """Reversing axes of extent 1 does nothing; reversing twice is none."""
     op, x = node.op, node.inputs[0]
-    assert isinstance(op, Reverse)
     if all(x.shape[a] == 1 for a in op.axes):
         return x
     found = b.made_by(x, Reverse)
@@ -135,14 +133,14 @@ def drop_reverse(b: GraphScope, node: Node):
 
 
 @rule(MatMul)
-def outer_product(b: GraphScope, node: Node):
+def outer_product(b: GraphScope, node: Node[MatMul]):
     """A product over one element is elementwise."""
     x, y = node.inputs
     return b.mul(x, y) if x.shape[-1] == 1 else None
 
 
 @rule(MatMul)
-def broadcast_in_matmul(b: GraphScope, node: Node):
+def broadcast_in_matmul(b: GraphScope, node: Node[MatMul]):
     """A product broadcasts leading axes itself: a broadcast of those alone is left out."""
     inputs = list(node.inputs)
     for i, value in enumerate(node.inputs):
@@ -156,7 +154,7 @@ def broadcast_in_matmul(b: GraphScope, node: Node):
 
 
 @rule(Reshape)
-def split_back(b: GraphScope, node: Node):
+def split_back(b: GraphScope, node: Node[Reshape]):
     """A reshape that undoes a reshape around elementwise operations of one operand goes before them."""
     x = node.inputs[0]
     made = b.made.get(x)
@@ -169,7 +167,7 @@ def split_back(b: GraphScope, node: Node):
 
 
 @rule(Binary)
-def scalar_without_axes(b: GraphScope, node: Node):
+def scalar_without_axes(b: GraphScope, node: Node[Binary]):
     """An operand of one element whose axes the result does not need is used as it was before its reshape."""
     inputs = list(node.inputs)
     for i, value in enumerate(node.inputs):

@@ -17,7 +17,7 @@ from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, channels
 from ranvier.compiler.lower.context import Lowering
 from ranvier.compiler.lower.contract import finish
-from ranvier.compiler.lower.pointwise import Sink, operand
+from ranvier.compiler.lower.pointwise import Sink, own_tile
 from ranvier.compiler.lower.step import Chunk
 from ranvier.errors import error
 from ranvier.graph.contract import Conv, Pool
@@ -82,8 +82,7 @@ def padded_images(ctx: Lowering, x: Value, window: Window, fill: float) -> list[
             if fits:
                 source = ctx.tiles(x, layout).rows(b0, b)[:, n : n + 1, :]
             else:
-                loaded = operand(ctx, x, x.shape, layout, Chunk(b0, b, n, 1, 0, layout.c))
-                assert isinstance(loaded, NkiTensor)
+                loaded = own_tile(ctx, x, layout, Chunk(b0, b, n, 1, 0, layout.c))
                 source = loaded
             source = source.reshape((b, height, width))
             if plain:

@@ -72,7 +72,7 @@ def bits(e: TileEmitter, x: NkiTensor, *operations: tuple[str, int]) -> NkiTenso
     return result
 
 
-def _narrowed(e: TileEmitter, x: NkiTensor, dtype: DType) -> Operand | Step:
+def narrowed(e: TileEmitter, x: NkiTensor, dtype: DType) -> Operand | Step:
     """A 32-bit result in the dtype of its value: the low bits, as integers wrap around."""
     if dtype.itemsize == 4:
         return x
@@ -106,7 +106,7 @@ def _unary(e: TileEmitter, kind: str, value: Value) -> Operand | Step | None:
     else:
         negative = apply(e, "subtract", zero, x)
         result = negative if kind == "neg" else apply(e, "maximum", x, negative)
-    return _narrowed(e, result, value.dtype)
+    return narrowed(e, result, value.dtype)
 
 
 def _binary(e: TileEmitter, kind: str, left: Value, right: Value) -> Operand | Step | None:
@@ -116,7 +116,7 @@ def _binary(e: TileEmitter, kind: str, left: Value, right: Value) -> Operand | S
     if kind in functions.REMAINDERS:
         return _divide(e, kind, left, right, max(sizes) < EXACT)
     if kind == "pow":
-        return _narrowed(e, _power(e, left, right), left.dtype)
+        return narrowed(e, _power(e, left, right), left.dtype)
     if kind not in _ALU:
         return None
     bound = sizes[0] * sizes[1] if kind == "mul" else sum(sizes) if kind in ("add", "sub") else max(sizes)
@@ -124,7 +124,7 @@ def _binary(e: TileEmitter, kind: str, left: Value, right: Value) -> Operand | S
         bound = math.inf  # below zero
     if (kind in ("maximum", "minimum") and max(sizes) <= EXACT) or _fits(e, left.dtype, bound, left, right):
         return None
-    return _narrowed(e, apply(e, _ALU[kind], _words(e, left), _words(e, right)), left.dtype)
+    return narrowed(e, apply(e, _ALU[kind], _words(e, left), _words(e, right)), left.dtype)
 
 
 def _compare(e: TileEmitter, kind: str, left: Value, right: Value) -> Step | None:
@@ -150,7 +150,7 @@ def _clamp(e: TileEmitter, op: Clamp, value: Value) -> Operand | Step:
     x = _words(e, value)
     for name, number in bounds:
         x = apply(e, name, x, _full(e, number, x.dtype))
-    return _narrowed(e, x, value.dtype)
+    return narrowed(e, x, value.dtype)
 
 
 def _shift_right(e: TileEmitter, left: Value, right: Value) -> Step:
@@ -181,7 +181,7 @@ def _divide(e: TileEmitter, kind: str, left: Value, right: Value, small: bool) -
     if small:
         x, y = (e.in_sbuf_as(e.as_tile(e.tile(v), v.dtype), dt.float32) for v in (left, right))
         return Step("tensor", functions.REMAINDERS[kind](e, x, y, True), (("bypass", 0, False),))
-    return _narrowed(e, _divide_words(e, kind, _words(e, left), _words(e, right)), left.dtype)
+    return narrowed(e, _divide_words(e, kind, _words(e, left), _words(e, right)), left.dtype)
 
 
 def _divide_words(e: TileEmitter, kind: str, x: NkiTensor, y: NkiTensor) -> NkiTensor:

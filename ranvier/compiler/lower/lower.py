@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ranvier import loc as locations
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout
+from ranvier.compiler.lower.along import lower_cum_sum, lower_scatter_along, lower_take_along
 from ranvier.compiler.lower.attention import lower_attention
 from ranvier.compiler.lower.context import Lowering, device_dtype
 from ranvier.compiler.lower.contract import lower_linear, lower_matmul
@@ -14,15 +15,16 @@ from ranvier.compiler.lower.convolution import lower_conv, lower_pool
 from ranvier.compiler.lower.movement import lower_movement
 from ranvier.compiler.lower.pointwise import lower_pointwise
 from ranvier.compiler.lower.rowwise import lower_reduce, lower_rope, lower_row_function, lower_take
+from ranvier.compiler.lower.search import lower_arg_reduce, lower_top_k
 from ranvier.compiler.lower.view import HbmView
 from ranvier.errors import error
 from ranvier.graph.attention import Attention
 from ranvier.graph.composite import LayerNorm, Linear, LogSoftmax, RmsNorm, Rope, Softmax
 from ranvier.graph.contract import Conv, MatMul, Pool
 from ranvier.graph.core import Graph, Op, Value
-from ranvier.graph.indexing import Full, Iota, Take
+from ranvier.graph.indexing import Full, Iota, ScatterAlong, Sort, Take, TakeAlong, TopK
 from ranvier.graph.movement import Broadcast, Concat, Pad, Reshape, Reverse, Slice, Transpose
-from ranvier.graph.reduce import Reduce
+from ranvier.graph.reduce import ArgReduce, CumSum, Reduce
 from ranvier.ir.kernel import Kernel
 from ranvier.nki.builder import RecordingBuilder
 from ranvier.target.spec import Target
@@ -40,6 +42,12 @@ HANDLERS: dict[type[Op], Callable[[Lowering, Group], None]] = {
     Rope: lower_rope,
     Reduce: lower_reduce,
     Take: lower_take,
+    TakeAlong: lower_take_along,
+    ScatterAlong: lower_scatter_along,
+    CumSum: lower_cum_sum,
+    ArgReduce: lower_arg_reduce,
+    TopK: lower_top_k,
+    Sort: lower_top_k,
     **dict.fromkeys((Reshape, Transpose, Broadcast, Slice, Reverse, Concat, Pad, Full, Iota), lower_movement),
 }
 

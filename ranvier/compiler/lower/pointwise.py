@@ -22,7 +22,7 @@ def operand(ctx: Lowering, value: Value, shape: tuple[int, ...], layout: Layout,
     if number is not None:
         return number
     if math.prod(value.shape) == math.prod(shape):
-        return _full(ctx, value, layout, chunk)
+        return own_tile(ctx, value, layout, chunk)
     aligned = (1,) * (len(shape) - len(value.shape)) + value.shape
     groups = dims_of(layout, shape)
     if groups is None:
@@ -55,7 +55,8 @@ def _spread(tile: NkiTensor, chunk: Chunk, a_broadcast: bool, c_broadcast: bool)
     return part
 
 
-def _full(ctx: Lowering, value: Value, layout: Layout, chunk: Chunk) -> NkiTensor:
+def own_tile(ctx: Lowering, value: Value, layout: Layout, chunk: Chunk) -> NkiTensor:
+    """A chunk of `value`, in a layout of its own shape: on chip already, or loaded."""
     if ctx.fits(layout, value.dtype) or layout in ctx.has_tiles(value):
         return chunk.of(ctx.tiles(value, layout).rows(chunk.b0, chunk.b))
     return _streamed(ctx, ctx.view_in(value, layout), layout, chunk)

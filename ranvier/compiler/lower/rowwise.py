@@ -9,7 +9,7 @@ from ranvier.compiler.graph.assign_layouts import reduction_layout
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, rows
 from ranvier.compiler.lower.context import Affine, Lowering
-from ranvier.compiler.lower.pointwise import Sink, operand
+from ranvier.compiler.lower.pointwise import Sink, operand, own_tile
 from ranvier.compiler.lower.step import Chunk
 from ranvier.compiler.lower.view import HbmView
 from ranvier.errors import error
@@ -59,8 +59,7 @@ def lower_row_function(ctx: Lowering, group: Group) -> None:
         return
     sink = Sink(ctx, node.output, layout)
     for chunk in _row_chunks(layout):
-        data = operand(ctx, x, x.shape, layout, chunk)
-        assert isinstance(data, NkiTensor)
+        data = own_tile(ctx, x, layout, chunk)
         with sink.chunk(chunk) as dst:
             _emit_row_function(ctx, node, layout, chunk, _two_dims(dst), _two_dims(data))
     sink.finish()
@@ -74,8 +73,7 @@ def _lower_layer_norm(ctx: Lowering, node: Node, layout: Layout) -> None:
     bias = rest.pop(0) if op.has_bias else None
     normal = ctx.new_tiles(layout, node.output.dtype)
     for chunk in _row_chunks(layout):
-        data = operand(ctx, x, x.shape, layout, chunk)
-        assert isinstance(data, NkiTensor)
+        data = own_tile(ctx, x, layout, chunk)
         norm.layer_norm(_two_dims(normal.rows(chunk.b0, chunk.b)), _two_dims(data), None, None, op.eps)
     ctx.put_affine(node.output, Affine(normal, weight, bias))
 
@@ -144,7 +142,6 @@ def _heads(
 
             return ctx.once(("rope", value, chunk.b0, chunk.b), make).broadcast(1, heads)
     tile = operand(ctx, value, shape, layout, chunk)
-    assert isinstance(tile, NkiTensor)
     return tile.reshape((chunk.b, heads, size))
 
 
@@ -195,8 +192,7 @@ def _reduce_operand(
     if source is not None:
         return source.reshape((b, layout.free // count, count))[:, g0 : g0 + g, :]
     chunk = Chunk(b0, b, g0 * count, g * count, 0, 1) if layout.c == 1 else Chunk(b0, b, g0, g, 0, layout.c)
-    tile = operand(ctx, x, x.shape, layout, chunk)
-    assert isinstance(tile, NkiTensor)
+    tile = own_tile(ctx, x, layout, chunk)
     return tile.reshape((b, g, count))
 
 

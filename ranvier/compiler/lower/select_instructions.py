@@ -19,13 +19,10 @@ from ranvier.graph.elementwise import Binary, Cast, Clamp, Compare, Select, Unar
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
 
-_REVERSED = {
-    "subtract": "subtract",
-    "greater": "less",
-    "less": "greater",
-    "greater_equal": "less_equal",
-    "less_equal": "greater_equal",
-}
+_TURNED = {"greater": "less", "less": "greater", "greater_equal": "less_equal", "less_equal": "greater_equal",
+           **{name: name for name in ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and",
+                                      "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")}}  # fmt: skip
+"""The operation that gives the same with its operands exchanged; the others are reversed by the instruction."""
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "maximum": "maximum", "minimum": "minimum",
            "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
            "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
@@ -209,11 +206,9 @@ class TileEmitter:
         if r_known is not None and l_known is None:
             return self._chain(left, (name, r_known, False))
         if l_known is not None and r_known is None:
-            if name in ("add", "multiply", "maximum", "minimum", "equal", "not_equal") or name not in _REVERSED:
-                return self._chain(right, (name, l_known, False))
-            if name == "subtract":
-                return self._chain(right, (name, l_known, True))
-            return self._chain(right, (_REVERSED[name], l_known, False))
+            if name in _TURNED:
+                return self._chain(right, (_TURNED[name], l_known, False))
+            return self._chain(right, (name, l_known, True))
         return self._tensors(name, left, right)
 
     def _tensors(self, name: str, left: Value, right: Value) -> Step:
