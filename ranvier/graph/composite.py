@@ -34,16 +34,26 @@ class Composite(Op):
     is_composite = True
 
 
-@dataclass(frozen=True, slots=True)
-class Softmax(Composite):
-    """exp(x) / sum(exp(x)) along `axis`. A row of -inf only gives NaN."""
+class _AlongAxis(Composite):
+    """A float operand to a result of its type, row by row along `axis`."""
 
+    __slots__ = ()
     axis: int
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         check_axis(self, self.axis, x.rank, x)
         check_float(self, x)
         return (x,)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return 5 * inputs[0].elements
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax(_AlongAxis):
+    """exp(x) / sum(exp(x)) along `axis`. A row of -inf only gives NaN."""
+
+    axis: int
 
     def evaluate(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
         if not x.size:
@@ -56,20 +66,12 @@ class Softmax(Composite):
         e = b.exp(b.sub(x, b.max(x, self.axis, keepdims=True)))
         return b.cast(b.div(e, b.sum(e, self.axis, keepdims=True)), values[0].dtype)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 5 * inputs[0].elements
-
 
 @dataclass(frozen=True, slots=True)
-class LogSoftmax(Composite):
+class LogSoftmax(_AlongAxis):
     """x - log(sum(exp(x))) along `axis`."""
 
     axis: int
-
-    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
-        check_axis(self, self.axis, x.rank, x)
-        check_float(self, x)
-        return (x,)
 
     def evaluate(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
         if not x.size:
@@ -82,9 +84,6 @@ class LogSoftmax(Composite):
         shifted = b.sub(x, b.max(x, self.axis, keepdims=True))
         total = b.sum(b.exp(shifted), self.axis, keepdims=True)
         return b.cast(b.sub(shifted, b.log(total)), values[0].dtype)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 5 * inputs[0].elements
 
 
 def _normalize(x: np.ndarray, axes: tuple[int, ...], eps: float) -> np.ndarray:

@@ -165,11 +165,11 @@ class Pool(Op):
     ceil_mode: bool = False
     count_include_pad: bool = True
     dilation: tuple[int, ...] = ()
+    kinds = ("max", "avg")
     mnemonic_form = "{kind}_pool"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("max", "avg"):
-            raise self.reject("is not a kind of pooling; kinds are max, avg")
+        self.check_kind()
         if not self.dilation:
             object.__setattr__(self, "dilation", (1,) * len(self.kernel))
 

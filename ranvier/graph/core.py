@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -94,6 +94,8 @@ class Op:
     """Each result element depends on one element of each operand (after broadcasting) only."""
     is_composite: ClassVar[bool] = False
     """`decompose` gives the same meaning in smaller operations."""
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """Members of a family, which its attribute `kind` chooses from."""
     mnemonic_form: ClassVar[str] = ""
     """How a family spells its members in text, such as "reduce_{kind}"; empty for the snake case of the class name."""
 
@@ -128,6 +130,12 @@ class Op:
         """Arithmetic operations, a multiply-add counting 2. Data movement counts 0."""
         return sum(t.elements for t in outputs) if self.is_elementwise else 0
 
+    def check_kind(self) -> None:
+        """Raises E0601 if the attribute `kind` is none of `kinds`."""
+        kind = getattr(self, "kind", None)
+        if kind not in self.kinds:
+            raise self.reject(f"{kind!r} is not a kind of {self.name}; kinds are {', '.join(self.kinds)}")
+
     def reject(self, why: str, *types: TensorType) -> RanvierError:
         """The E0601 that says `why` operands of `types` do not fit."""
         operands = f" (operands {', '.join(map(str, types))})" if types else ""
@@ -153,11 +161,14 @@ def infer_types(op: Op, types: Sequence[TensorType], loc: Loc | None = None) -> 
         raise
 
 
+OpClass = TypeVar("OpClass", bound=Op)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(Generic[OpClass]):
     """One operation applied to values. `loc` is the user's own source line that it comes from."""
 
-    op: Op
+    op: OpClass
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     loc: Loc | None = None
@@ -303,6 +314,17 @@ class Graph:
         return print_graph(self)
 
 
+def attributes(op: Op) -> dict[str, Any]:
+    """The attributes of `op` by name."""
+    return {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}  # type: ignore[arg-type]
+
+
+def with_dtypes(op: OpClass, change: Callable[[DType], DType]) -> OpClass:
+    """`op` with each attribute that is a dtype replaced by what `change` makes of it."""
+    changed = {n: change(v) for n, v in attributes(op).items() if isinstance(v, DType) and change(v) is not v}
+    return dataclasses.replace(op, **changed) if changed else op  # type: ignore[type-var]
+
+
 def op_key(op: Op) -> tuple:
     """Class and attributes of `op` as a key in which 0.0 and -0.0, or 1 and 1.0, differ (they do not under ``==``)."""
-    return (type(op).__name__, *(repr(getattr(op, field.name)) for field in dataclasses.fields(op)))  # type: ignore[arg-type]
+    return (type(op).__name__, *map(repr, attributes(op).values()))

@@ -117,8 +117,7 @@ class _Family(Op):
         return self.table[self.kind]
 
     def __post_init__(self) -> None:
-        if self.kind not in self.table:
-            raise self.reject(f"is not a kind of {self.name}; kinds are {', '.join(self.table)}")
+        self.check_kind()
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         check_same_dtype(self, *types)
@@ -137,7 +136,7 @@ class Unary(_Family):
     """`kind(x)`, elementwise; kinds are the rows of `UNARY`. round goes to even; sqrt, log of negatives give NaN."""
 
     kind: str
-    table = UNARY
+    table, kinds = UNARY, tuple(UNARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ class Binary(_Family):
     """`x kind y`, elementwise; kinds are the rows of `BINARY`. Integers wrap; maximum and minimum pass NaN on."""
 
     kind: str
-    table = BINARY
+    table, kinds = BINARY, tuple(BINARY)
     arity = (2, 2)
 
 
@@ -154,7 +153,7 @@ class Compare(_Family):
     """`x kind y` as bool, elementwise; kinds are the rows of `COMPARE`."""
 
     kind: str
-    table = COMPARE
+    table, kinds = COMPARE, tuple(COMPARE)
     arity = (2, 2)
 
 

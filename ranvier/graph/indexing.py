@@ -116,11 +116,11 @@ class ScatterAlong(Op):
 
     axis: int
     kind: str = "set"
+    kinds = ("set", "add")
     arity = (3, 3)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("set", "add"):
-            raise self.reject(f"{self.kind!r} is not a kind; kinds are set, add")
+        self.check_kind()
 
     def infer(self, x: TensorType, indices: TensorType, updates: TensorType) -> tuple[TensorType, ...]:
         check_axis(self, self.axis, x.rank, x, indices, updates)

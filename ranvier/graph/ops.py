@@ -20,15 +20,6 @@ ALL_OPS: tuple[type[Op], ...] = (
     *attention.OPS,
 )
 
-_KINDS: dict[type[Op], tuple[str, ...]] = {
-    elementwise.Unary: tuple(elementwise.UNARY),
-    elementwise.Binary: tuple(elementwise.BINARY),
-    elementwise.Compare: tuple(elementwise.COMPARE),
-    reduce.Reduce: tuple(reduce.REDUCE),
-    reduce.ArgReduce: ("argmax", "argmin"),
-    contract.Pool: ("max", "avg"),
-}
-
 
 @functools.lru_cache(maxsize=1)
 def mnemonics() -> Mapping[str, tuple[type[Op], dict[str, Any]]]:
@@ -36,8 +27,7 @@ def mnemonics() -> Mapping[str, tuple[type[Op], dict[str, Any]]]:
     table: dict[str, tuple[type[Op], dict[str, Any]]] = {}
     for cls in ALL_OPS:
         form = cls.mnemonic_form or snake_case(cls.__name__)
-        kinds = _KINDS.get(cls)
-        spelled = {form.format(kind=k): {"kind": k} for k in kinds} if kinds else {form: {}}
+        spelled = {form.format(kind=k): {"kind": k} for k in cls.kinds} if "{kind}" in form else {form: {}}
         for word, attributes in spelled.items():
             assert word not in table, f"two operations are spelled {word}"
             table[word] = (cls, attributes)

@@ -49,11 +49,11 @@ class Reduce(Op):
     kind: str
     axes: tuple[int, ...]
     keepdims: bool
+    kinds = tuple(REDUCE)
     mnemonic_form = "reduce_{kind}"
 
     def __post_init__(self) -> None:
-        if self.kind not in REDUCE:
-            raise self.reject(f"is not a kind of reduction; kinds are {', '.join(REDUCE)}")
+        self.check_kind()
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         check_axes(self, self.axes, x.rank, x)
@@ -80,11 +80,11 @@ class ArgReduce(Op):
     axis: int
     keepdims: bool
     dtype: DType = dtypes.int64
+    kinds = ("argmax", "argmin")
     mnemonic_form = "{kind}"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("argmax", "argmin"):
-            raise self.reject("is not a kind of arg reduction; kinds are argmax, argmin")
+        self.check_kind()
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         check_axis(self, self.axis, x.rank, x)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
 from ranvier import dtypes
 from ranvier.errors import error
 from ranvier.graph.builder import GraphBuilder
-from ranvier.graph.core import Graph, Node, Op, Value, infer_types, op_key
+from ranvier.graph.core import Graph, Node, Op, OpClass, Value, infer_types, op_key
 from ranvier.graph.elementwise import Binary, Unary
 from ranvier.graph.indexing import Full
 from ranvier.graph.movement import Broadcast, Reshape
 from ranvier.ir.rewrite import Firing, Rule, by_class, sweep
 from ranvier.loc import Loc
-
-OpClass = TypeVar("OpClass", bound=Op)
 
 SWEEP_LIMIT = 64
 """Rules that still fire after this many sweeps undo each other."""

@@ -79,7 +79,7 @@ def value_names(graph: Graph) -> dict[Value, str]:
 def attributes_text(op: Op) -> str:
     """Attributes of `op` that its spelling does not say and that have not their default."""
     parts = []
-    for field in dataclasses.fields(op):  # type: ignore[arg-type]
+    for field in dataclasses.fields(type(op)):  # type: ignore[arg-type]
         value = getattr(op, field.name)
         spelled = field.name == "kind" and "{kind}" in type(op).mnemonic_form
         if not spelled and (field.default is dataclasses.MISSING or repr(value) != repr(field.default)):

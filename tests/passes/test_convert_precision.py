@@ -173,7 +173,7 @@ def test_masks_stay_finite():
 
 
 def test_other_dtypes_are_refused():
-    with pytest.raises(RanvierError, match="float32 or bfloat16, not 'float16'") as caught:
+    with pytest.raises(RanvierError, match="bfloat16 or float32, not 'float16'") as caught:
         convert_precision(graph_of(MODEL), "float16")
     assert caught.value.code == "E0802"
 
