@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ranvier.isa.access import AccessPattern
 from ranvier.isa.record import Cost, DmaWork, Instruction
-from ranvier.sim.costs import CostTable, DmaTimes
+from ranvier.sim.costs import CostTable, DmaTimes, cost_key, first_partition
 from ranvier.target.spec import Engine, Target
 
 Option = tuple[Engine, Cost, float]
@@ -25,16 +24,9 @@ class Costs:
 
         Transfers that leave it open are triggered by the sync engine, which does nothing else, where it may.
         """
-        key: list[object] = [type(inst)]
-        for spec in inst.SPECS:
-            value = getattr(inst, spec.name)
-            if type(value) is AccessPattern:
-                key += (id(value.buffer.space), value.dtype, value.pattern, value.index is None)
-            else:
-                key.append(value)
-        found = self._options.get(made := tuple(key))
+        found = self._options.get(key := cost_key(inst))
         if found is None:
-            found = self._options[made] = self._find_options(inst)
+            found = self._options[key] = self._find_options(inst)
         return found
 
     def _find_options(self, inst: Instruction) -> tuple[Option, ...]:
@@ -60,10 +52,7 @@ class Costs:
 
     def first_dma_engine(self, inst: Instruction) -> int:
         """The DMA engine that moves the first partition of a transfer."""
-        for ap in (*inst.writes(), *inst.reads()):
-            if ap.buffer.space.on_chip:
-                return ap.partition // self._dma.partitions_per_engine % self._dma.engines
-        return 0
+        return first_partition(inst) // self._dma.partitions_per_engine % self._dma.engines
 
     def delay_ns(self, cost: Cost) -> float:
         """From the start of an instruction to its result; for a data movement, if nothing is in its way."""

@@ -10,7 +10,7 @@ from ranvier.compiler.kernel.memory import ALIGN_BYTES, Memory
 from ranvier.compiler.kernel.stages import Placed
 from ranvier.errors import RanvierError, error
 from ranvier.ir.conflicts import footprint
-from ranvier.ir.kernel import Kernel, accesses
+from ranvier.ir.kernel import Kernel, accesses, with_buffers
 from ranvier.ir.program import Placement
 from ranvier.isa.access import AccessPattern, Buffer, Space
 from ranvier.isa.record import Instruction
@@ -61,7 +61,7 @@ class _Placer:
                     if buffer.name not in self.resident and not self._bring(buffer, i, inst, touched):
                         raise self._too_full(buffer, inst)
             renamed = {name: self.resident[name] for name, b in touched.items() if self.resident[name] is not b}
-            self.body.append(spill.rename(inst, renamed) if renamed else inst)
+            self.body.append(with_buffers(inst, renamed) if renamed else inst)
             for name, buffer in touched.items():
                 if self.uses[name][-1] == i:
                     self._release(name, buffer.space)
@@ -163,7 +163,7 @@ class _Placer:
     def _reload(self, buffer: Buffer, version: Buffer, i: int, inst: Instruction) -> list[Instruction]:
         load = self._load(buffer.name, i)
         if load is not None:
-            return [spill.rename(load, {buffer.name: version})]
+            return [with_buffers(load, {buffer.name: version})]
         _, spilled, regions = self.saved[buffer.name]
         return spill.reload(version, regions, spilled, inst.loc)
 

@@ -57,11 +57,6 @@ def spill_buffer(buffer: Buffer) -> Buffer:
     return Buffer(f"{buffer.name}.spill", Space.HBM, (buffer.partitions, pitch), dt.uint8, loc=buffer.loc)
 
 
-def moved(ap: AccessPattern, buffer: Buffer) -> AccessPattern:
-    """The same elements of another buffer of equal shape."""
-    return dataclasses.replace(ap, buffer=buffer)
-
-
 def _row(ap: AccessPattern, spilled: Buffer) -> AccessPattern:
     """The bytes in the spill buffer that keep those of `ap`."""
     row = spilled.shape[1] // ap.dtype.itemsize
@@ -76,29 +71,12 @@ def _copy(name: str, to: AccessPattern, source: AccessPattern, loc: Loc | None) 
 
 def store(buffer: Buffer, regions: list[AccessPattern], spilled: Buffer, loc: Loc | None) -> list[Instruction]:
     """Data movements that save `regions` of `buffer`."""
-    return [_copy("spill", _row(ap, spilled), moved(ap, buffer), loc) for ap in regions]
+    return [_copy("spill", _row(ap, spilled), dataclasses.replace(ap, buffer=buffer), loc) for ap in regions]
 
 
 def reload(buffer: Buffer, regions: list[AccessPattern], spilled: Buffer, loc: Loc | None) -> list[Instruction]:
     """Data movements that bring `regions` back into `buffer`."""
-    return [_copy("reload", moved(ap, buffer), _row(ap, spilled), loc) for ap in regions]
-
-
-def rename(inst: Instruction, names: dict[str, Buffer]) -> Instruction:
-    """`inst` with each buffer whose name is a key of `names` replaced."""
-    changes = {}
-    for spec in inst.SPECS:
-        value = getattr(inst, spec.name)
-        if isinstance(value, AccessPattern):
-            new = value
-            if value.buffer.name in names:
-                new = moved(value, names[value.buffer.name])
-            if value.index is not None and value.index.ap.buffer.name in names:
-                index = dataclasses.replace(value.index, ap=moved(value.index.ap, names[value.index.ap.buffer.name]))
-                new = dataclasses.replace(new, index=index)
-            if new is not value:
-                changes[spec.name] = new
-    return dataclasses.replace(inst, **changes) if changes else inst
+    return [_copy("reload", dataclasses.replace(ap, buffer=buffer), _row(ap, spilled), loc) for ap in regions]
 
 
 def written_regions(buffer: Buffer, writes: list[AccessPattern]) -> list[AccessPattern]:

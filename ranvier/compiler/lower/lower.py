@@ -14,7 +14,8 @@ from ranvier.compiler.lower.contract import lower_linear, lower_matmul
 from ranvier.compiler.lower.convolution import lower_conv, lower_pool
 from ranvier.compiler.lower.movement import lower_movement
 from ranvier.compiler.lower.pointwise import lower_pointwise
-from ranvier.compiler.lower.rowwise import lower_reduce, lower_rope, lower_row_function, lower_take
+from ranvier.compiler.lower.reduce import lower_reduce
+from ranvier.compiler.lower.rowwise import lower_rope, lower_row_function, lower_take
 from ranvier.compiler.lower.search import lower_arg_reduce, lower_top_k
 from ranvier.compiler.lower.view import HbmView
 from ranvier.errors import error

@@ -1,11 +1,10 @@
-"""Operations on whole rows (norms, softmax, rotary embedding), reductions, and embedding look-up."""
+"""Operations on whole rows (norms, softmax, rotary embedding), and embedding look-up."""
 
 from __future__ import annotations
 
 import math
 
 from ranvier import dtypes as dt
-from ranvier.compiler.graph.assign_layouts import reduction_layout
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, rows
 from ranvier.compiler.lower.context import Affine, Lowering
@@ -16,7 +15,6 @@ from ranvier.errors import error
 from ranvier.graph.composite import LayerNorm, LogSoftmax, RmsNorm, Rope, Softmax
 from ranvier.graph.core import Node, Value
 from ranvier.graph.indexing import Take
-from ranvier.graph.reduce import Reduce
 from ranvier.isa.access import AccessPattern, Indirect
 from ranvier.kernels import norm
 from ranvier.nki import isa as nisa
@@ -143,66 +141,6 @@ def _heads(
             return ctx.once(("rope", value, chunk.b0, chunk.b), make).broadcast(1, heads)
     tile = operand(ctx, value, shape, layout, chunk)
     return tile.reshape((chunk.b, heads, size))
-
-
-# -- reductions
-
-_REDUCTIONS = {
-    "sum": "add",
-    "mean": "add",
-    "max": "maximum",
-    "min": "minimum",
-    "any": "maximum",
-    "all": "minimum",
-    "prod": "multiply",
-}
-
-
-def lower_reduce(ctx: Lowering, group: Group) -> None:
-    """Reduction over neighbouring axes, which lie in the free dimension of the chosen layout."""
-    node = _single(group)
-    assert isinstance(node.op, Reduce)
-    x, op = node.inputs[0], node.op
-    layout = reduction_layout(x.shape, op.axes) if op.axes else None
-    if layout is None:
-        raise error(
-            "E0604", f"reduction over axes {op.axes} of shape {x.shape}: the axes must be neighbours", where=node.loc
-        )
-    count = math.prod(x.shape[i] for i in op.axes)
-    groups = layout.free // count
-    result = Layout(groups if layout.c == 1 else layout.a, layout.b, 1)
-    sink = Sink(ctx, node.output, result)
-    for b0, b in layout.chunks():
-        source = ctx.tiles(x, layout).rows(b0, b) if ctx.fits(layout, x.dtype) else None
-        with sink.chunk(Chunk(b0, b, 0, result.a, 0, 1)) as dst:
-            for g0 in range(0, groups, max(1, _REDUCE_ELEMENTS // count)):
-                g = min(max(1, _REDUCE_ELEMENTS // count), groups - g0)
-                data = _reduce_operand(ctx, x, layout, b0, b, g0, g, count, source)
-                _reduce_tile(ctx, op.kind, count, dst.reshape((b, result.a))[:, g0 : g0 + g], data)
-    sink.finish()
-
-
-_REDUCE_ELEMENTS = 8192
-
-
-def _reduce_operand(
-    ctx: Lowering, x: Value, layout: Layout, b0: int, b: int, g0: int, g: int, count: int, source: NkiTensor | None
-) -> NkiTensor:
-    """[b, g, count]: groups [g0, g0 + g) of the elements that reduce to one."""
-    if source is not None:
-        return source.reshape((b, layout.free // count, count))[:, g0 : g0 + g, :]
-    chunk = Chunk(b0, b, g0 * count, g * count, 0, 1) if layout.c == 1 else Chunk(b0, b, g0, g, 0, layout.c)
-    tile = own_tile(ctx, x, layout, chunk)
-    return tile.reshape((b, g, count))
-
-
-def _reduce_tile(ctx: Lowering, kind: str, count: int, dst: NkiTensor, data: NkiTensor) -> None:
-    if kind == "mean":
-        total = ctx.sbuf(dst.shape, dt.float32)
-        nisa.tensor_reduce(dst=total, op="add", data=data, axis=2)
-        nisa.tensor_scalar(dst=dst, data=total, op0="multiply", operand0=1.0 / count)
-    else:
-        nisa.tensor_reduce(dst=dst, op=_REDUCTIONS[kind], data=data, axis=2)
 
 
 # -- embedding
