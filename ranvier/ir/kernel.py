@@ -6,7 +6,8 @@ the instructions one after the other. Buffers are not placed yet, engines need n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -70,6 +71,18 @@ class Kernel:
 def accesses(inst: Instruction) -> list[AccessPattern]:
     """Everything the instruction touches."""
     return inst.reads() + inst.writes()
+
+
+def with_buffers(inst: Instruction, buffers: Mapping[str, Buffer]) -> Instruction:
+    """`inst` with each buffer whose name is a key of `buffers`, of equal shape, replaced; indices included."""
+
+    def moved(ap: AccessPattern) -> AccessPattern:
+        index = None if ap.index is None else replace(ap.index, ap=moved(ap.index.ap))
+        return replace(ap, buffer=buffers.get(ap.buffer.name, ap.buffer), index=index)
+
+    operands = {s.name: v for s in inst.SPECS if isinstance(v := getattr(inst, s.name), AccessPattern)}
+    changes = {n: new for n, ap in operands.items() if (new := moved(ap)) != ap}
+    return replace(inst, **changes) if changes else inst
 
 
 def verify_kernel(kernel: Kernel, target: Target, *, stage: str = "kernel") -> None:

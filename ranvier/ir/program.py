@@ -86,3 +86,7 @@ class Program:
         for stream in self.streams:
             for slot in stream.slots:
                 yield stream.engine, slot
+
+    def in_kernel_order(self) -> list[Slot]:
+        """All slots in the order that their instructions had in the kernel."""
+        return sorted((slot for _, slot in self.slots()), key=lambda slot: slot.order)

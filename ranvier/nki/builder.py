@@ -20,7 +20,7 @@ import numpy as np
 
 from ranvier.dtypes import DType
 from ranvier.errors import error
-from ranvier.ir.kernel import Constant, Kernel, ParamSource
+from ranvier.ir.kernel import Constant, Kernel, ParamSource, with_buffers
 from ranvier.isa.access import Buffer, BufferKind, Space
 from ranvier.isa.record import Instruction, form, verify
 from ranvier.isa.tensor_engine import NcMatmul
@@ -326,7 +326,7 @@ class RecordingBuilder(Builder):
             buffers=tuple(marked.get(name, buffer) for name, buffer in self._buffers.items()),
             inputs=tuple(self._inputs),
             outputs=tuple(self._outputs),
-            body=tuple(_rename(inst, marked) for inst in self._body) if marked else tuple(self._body),
+            body=tuple(with_buffers(inst, marked) for inst in self._body) if marked else tuple(self._body),
             params=tuple(self._params.items()),
             constants=tuple((tensor.name, constant) for tensor, constant in self._constants.values()),
         )
@@ -360,13 +360,3 @@ def check_result(tensor: object) -> Buffer:
 
 def _constant_key(array: np.ndarray, dtype: DType) -> tuple:
     return dtype, array.shape, hashlib.sha256(np.ascontiguousarray(array, dtype=dtype.np).tobytes()).digest()
-
-
-def _rename(inst: Instruction, buffers: dict[str, Buffer]) -> Instruction:
-    """`inst` with access patterns on the buffers of these names moved to `buffers`."""
-    changes = {}
-    for role in ("dst", "src"):
-        for spec, ap in inst.operands(role):
-            if ap.buffer.name in buffers:
-                changes[spec.name] = dataclasses.replace(ap, buffer=buffers[ap.buffer.name])
-    return dataclasses.replace(inst, **changes) if changes else inst

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextvars
 from typing import TYPE_CHECKING
 
+from ranvier import config
+from ranvier import target as targets
 from ranvier.errors import error
 from ranvier.loc import capture
+from ranvier.target.spec import Target
 
 if TYPE_CHECKING:
     from ranvier.nki.builder import Builder
@@ -25,6 +28,12 @@ def current() -> Builder:
 def maybe_current() -> Builder | None:
     """The current builder, or None outside a kernel."""
     return _CURRENT.get()
+
+
+def current_target() -> Target:
+    """The target of the current builder; outside a kernel, the one that the settings choose."""
+    builder = _CURRENT.get()
+    return targets.get(config.get("target")) if builder is None else builder.target
 
 
 def enter(builder: Builder) -> contextvars.Token:

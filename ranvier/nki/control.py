@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-from ranvier import config
-from ranvier import target as targets
 from ranvier.nki.calls import public
-from ranvier.nki.context import current, maybe_current
+from ranvier.nki.context import current, current_target
 from ranvier.nki.create import tensor_argument
 from ranvier.nki.tensor import NkiTensor, fail
-from ranvier.target.spec import Target
 
 
 @public
@@ -85,23 +82,18 @@ def device_print(print_prefix, tensor) -> None:
     print(print_prefix, tensor_argument("tensor", tensor).numpy())
 
 
-def _target() -> Target:
-    builder = maybe_current()
-    return targets.get(config.get("target")) if builder is None else builder.target
-
-
 class TileSize:
     """Sizes of tiles: limits of the current kernel's target; outside a kernel, of the target that settings choose."""
 
     @property
     def pmax(self) -> int:
         """Partitions of SBUF and PSUM: the largest partition dimension of a tile."""
-        return int(_target().sbuf.partitions.value)
+        return int(current_target().sbuf.partitions.value)
 
     @property
     def psum_bank_fmax_bytes(self) -> int:
         """Bytes per partition in one PSUM bank."""
-        return int(_target().psum.bank_bytes.value)
+        return int(current_target().psum.bank_bytes.value)
 
     @property
     def psum_bank_fmax(self) -> int:
@@ -116,27 +108,27 @@ class TileSize:
     @property
     def psum_num_banks(self) -> int:
         """PSUM banks per partition."""
-        return int(_target().psum.banks.value)
+        return int(current_target().psum.banks.value)
 
     @property
     def gemm_stationary_fmax(self) -> int:
         """Largest free dimension of the stationary operand of a matmul."""
-        return int(_target().tensor.stationary_fmax.value)
+        return int(current_target().tensor.stationary_fmax.value)
 
     @property
     def gemm_moving_fmax(self) -> int:
         """Largest free dimension of the moving operand of a matmul."""
-        return int(_target().tensor.moving_fmax.value)
+        return int(current_target().tensor.moving_fmax.value)
 
     @property
     def bn_stats_fmax(self) -> int:
         """Largest free dimension of bn_stats."""
-        return int(_target().limits.bn_stats_fmax.value)
+        return int(current_target().limits.bn_stats_fmax.value)
 
     @property
     def sbuf_fmax_bytes(self) -> int:
         """Bytes per partition of SBUF that a kernel can use."""
-        return _target().sbuf.usable_bytes_per_partition
+        return current_target().sbuf.usable_bytes_per_partition
 
     @property
     def sbuf_fmax(self) -> int:
@@ -151,8 +143,7 @@ class TileSize:
     @property
     def sbuf_size_bytes(self) -> int:
         """Bytes of SBUF, all partitions together."""
-        sbuf = _target().sbuf
-        return int(sbuf.partitions.value * sbuf.bytes_per_partition.value)
+        return current_target().sbuf.bytes
 
     def __getattr__(self, name: str) -> int:
         if name in ("sbuf_min_align", "psum_min_align"):

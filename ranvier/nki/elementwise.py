@@ -20,10 +20,9 @@ from ranvier.nki import isa as nisa
 from ranvier.nki.calls import public
 from ranvier.nki.create import copy as copy_tile
 from ranvier.nki.create import new, tensor_argument
-from ranvier.nki.tensor import NkiTensor, as_dtype, fail
+from ranvier.nki.tensor import NUMBERS, NkiTensor, as_dtype, fail
 
 Operand = NkiTensor | float | int
-NUMBERS = (int, float, np.number, np.bool_)
 
 
 def op_names(fn: Callable, alu: str | None = None, act: str | None = None) -> Callable:

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from ranvier import config
-from ranvier import target as targets
 from ranvier.errors import NkiValidationError, RanvierError
 from ranvier.isa import REGISTRY
 from ranvier.isa.access import AccessPattern
@@ -28,11 +26,9 @@ from ranvier.isa.record import REQUIRED, Instruction, OperandSpec
 from ranvier.loc import capture
 from ranvier.nki.builder import NkiInstruction
 from ranvier.nki.calls import bad_call, point_at
-from ranvier.nki.context import current, maybe_current
-from ranvier.nki.tensor import NkiTensor, fail
+from ranvier.nki.context import current, current_target
+from ranvier.nki.tensor import NUMBERS, NkiTensor, fail
 from ranvier.target.spec import Engine
-
-_NUMBERS = (int, float, np.number, np.bool_)
 
 _ONE_CORE = "kernels run on one core"
 _NUMBERS_INSTEAD = "use Python numbers, which are known while the kernel is made"
@@ -76,9 +72,7 @@ reduce_cmd, dge_mode, oob_mode, matmul_perf_mode, nc_version, dma_engine = (
 
 def get_nc_version() -> NcVersion:
     """The generation of the current kernel's target; outside a kernel, of the target that the settings choose."""
-    builder = maybe_current()
-    target = targets.get(config.get("target")) if builder is None else builder.target
-    return NcVersion[target.generation]
+    return NcVersion[current_target().generation]
 
 
 # Arguments of a call as the record takes them -------------------------------------------------------------------------
@@ -96,7 +90,7 @@ def _operand(spec: OperandSpec) -> Callable[[Any], Any]:
             return value.access
         if isinstance(value, AccessPattern) or (value is None and (spec.optional or spec.default is None)):
             return value
-        if spec.scalar and isinstance(value, _NUMBERS):
+        if spec.scalar and isinstance(value, NUMBERS):
             return value.item() if isinstance(value, np.generic) else value
         raise fail("E0103", f"{spec.name} is {_show(value)}; it takes {takes}")
 

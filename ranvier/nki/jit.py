@@ -88,7 +88,7 @@ class JitKernel:
         `target` is a name or a `Target`; None is the one given to `nki.jit`, else the setting. Raises what the kernel
         breaks, E0102 for arguments and results that kernels cannot have.
         """
-        builder = RecordingBuilder(self._target(target), self.fn.__name__)
+        builder = RecordingBuilder(self.target_for(target), self.fn.__name__)
 
         def add(name: str, value: Any) -> NkiTensor:
             return builder.input(name, tuple(value.shape) or (1,), _dtype(name, value))
@@ -99,7 +99,19 @@ class JitKernel:
                 builder.mark_output(result)
         return builder.finish()
 
-    def _target(self, asked: str | Target | None) -> Target:
+    def input_arrays(self, *args: Any, **kwargs: Any) -> list[np.ndarray]:
+        """The arrays among the arguments, in the order of the recorded kernel's inputs. Raises E0102, E0103."""
+        found: list[np.ndarray] = []
+
+        def add(name: str, value: Any) -> Any:
+            found.append(_array(name, value))
+
+        for name, value in self.bound(args, kwargs).items():
+            _lift(name, value, add)
+        return found
+
+    def target_for(self, asked: str | Target | None = None) -> Target:
+        """The target asked for, else the one given to `nki.jit`, else the setting's. Raises E0801."""
         chosen = asked if asked is not None else self.target
         return targets.get(config.get("target") if chosen is None else chosen)
 
@@ -126,16 +138,13 @@ def simulate(kernel: Callable[..., Any], *, target: str | Target | None = None) 
         for setting in ("precise_fp", "simulator"):
             if not config.get(setting):
                 raise fail("E0104", f"{config.SETTINGS[setting].environment}=0", fix="leave it unset or set it to 1")
-        builder = EagerBuilder(made._target(target))
+        builder = EagerBuilder(made.target_for(target))
         kinds: list[str] = []
 
         def add(name: str, value: Any) -> NkiTensor:
-            kind = arrays.framework(value)
-            if kind is None:
-                raise fail("E0102", f"{name} is {value!r}, which has no values", argument=name)
-            kinds.append(kind)
-            _dtype(name, value)
-            return builder.input(name, arrays.to_numpy(value))
+            array = _array(name, value)
+            kinds.append(arrays.framework(value) or "numpy")
+            return builder.input(name, array)
 
         with builder:
             arguments = {name: _lift(name, value, add) for name, value in made.bound(args, kwargs).items()}
@@ -155,6 +164,14 @@ def _values(builder: EagerBuilder, tensor: object) -> np.ndarray:
             fix="store to every element of the result",
         )  # fmt: skip
     return values
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    """The values of an argument. Raises E0102 if it has none, or a dtype that kernels do not take."""
+    if arrays.framework(value) is None:
+        raise fail("E0102", f"{name} is {value!r}, which has no values", argument=name)
+    _dtype(name, value)
+    return arrays.to_numpy(value)
 
 
 def _dtype(name: str, value: Any) -> DType:

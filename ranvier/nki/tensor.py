@@ -23,6 +23,8 @@ from ranvier.loc import capture
 from ranvier.nki.context import current, maybe_current
 from ranvier.nki.views import Pair, infer, rescale, restride, row_major
 
+NUMBERS = (int, float, np.number, np.bool_)
+"""What counts as a number beside tensors."""
 _HBM = Space.HBM
 
 

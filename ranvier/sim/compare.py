@@ -61,7 +61,7 @@ def first_divergence(
     bit for bit. Errors as for `Interpreter`.
     """
     digests: dict[int, bytes] = {}
-    slots = sorted((slot for _, slot in program.slots()), key=lambda slot: slot.order)
+    slots = program.in_kernel_order()
     reference = as_kernel(program)
 
     def remember(index: int, inst: Instruction, memory: Memory) -> None:
@@ -132,10 +132,9 @@ def compare_kernel_to_program(
 
 def as_kernel(program: Program) -> Kernel:
     """The program's instructions in kernel order, as a kernel."""
-    slots = sorted((slot for _, slot in program.slots()), key=lambda slot: slot.order)
     return Kernel(
         program.name, program.target, program.buffers, program.inputs, program.outputs,
-        tuple(slot.instruction for slot in slots), program.params, program.constants,
+        tuple(slot.instruction for slot in program.in_kernel_order()), program.params, program.constants,
     )  # fmt: skip
 
 

@@ -10,11 +10,29 @@ from ranvier.target.fact import Confidence
 from ranvier.target.spec import Engine, Target
 
 
+def cost_key(inst: Instruction) -> tuple:
+    """What costs and legal engines depend on: memories, dtypes, shapes and strides of operands, and attributes, but not
+    which buffers the operands name or where in them they begin."""
+    key: list[object] = [type(inst)]
+    for name in _field_names(type(inst)):
+        value = getattr(inst, name)
+        if type(value) is AccessPattern:
+            # Members of an enumeration hash in Python code; the memories exist once, so their ids will do.
+            key += (id(value.buffer.space), value.dtype, value.pattern, value.index is None)
+        else:
+            key.append(value)
+    return tuple(key)
+
+
+def first_partition(inst: Instruction) -> int:
+    """First partition of a transfer's operand on chip, within its buffer; 0 between two places in HBM."""
+    return next((ap.partition for ap in (*inst.writes(), *inst.reads()) if ap.buffer.space.on_chip), 0)
+
+
 class CostTable:
     """`cost` of instructions on one engine of a target.
 
-    A cost depends on the operands' memories, dtypes, shapes and strides and on the attributes, not on which buffers
-    they name or where in them they begin; instructions that agree in all that share one computation.
+    Instructions with equal `cost_key` share one computation.
     """
 
     def __init__(self, target: Target, engine: Engine):
@@ -22,17 +40,9 @@ class CostTable:
         self._known: dict[tuple, Cost] = {}
 
     def cost(self, inst: Instruction) -> Cost:
-        key: list[object] = [type(inst)]
-        for name in _field_names(type(inst)):
-            value = getattr(inst, name)
-            if type(value) is AccessPattern:
-                # Members of an enumeration hash in Python code; the memories exist once, so their ids will do.
-                key += (id(value.buffer.space), value.dtype, value.pattern, value.index is None)
-            else:
-                key.append(value)
-        found = self._known.get(made := tuple(key))
+        found = self._known.get(key := cost_key(inst))
         if found is None:
-            found = self._known[made] = inst.cost(self.target, self.engine)
+            found = self._known[key] = inst.cost(self.target, self.engine)
         return found
 
 

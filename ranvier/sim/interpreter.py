@@ -105,7 +105,7 @@ def _check_reads(program: Program, order: Sequence[Slot], memory: Memory) -> Non
             check_written(slot.instruction, memory)
         except UndefinedBehavior as found:
             in_kernel_order = kernel_shadows(program)
-            for other in sorted(order, key=lambda slot: slot.order):
+            for other in program.in_kernel_order():
                 check_written(other.instruction, in_kernel_order)  # raises E0401 if the kernel is at fault
             message = f"{found.message} yet: in kernel order something has, but no semaphore makes this one wait for it"
             raise error("E0402", message, where=found.where, argument=found.argument) from None

@@ -27,7 +27,7 @@ from ranvier.errors import error
 from ranvier.ir.program import Program, Slot
 from ranvier.isa.access import AccessPattern
 from ranvier.isa.record import Cost, DmaWork, Instruction
-from ranvier.sim.costs import CostTable, DmaTimes
+from ranvier.sim.costs import CostTable, DmaTimes, first_partition
 from ranvier.sim.order import execution_order
 from ranvier.sim.ports import Ports
 from ranvier.sim.throttle import Throttle
@@ -288,7 +288,7 @@ class _Dma:
         """Move the data of `slot`, its descriptors being at the DMA engines `now`; when its semaphore is seen."""
         times, free, busy, last = self.times, self.free, self.busy, self.last
         each = times.descriptor_ns(work)
-        engine = _first_partition(slot.instruction) // times.partitions_per_engine % times.engines
+        engine = first_partition(slot.instruction) // times.partitions_per_engine % times.engines
         start, end, begin, cause, reason = float("inf"), now, now, trigger, Reason.LAUNCH
         event = len(self.columns)
         share, more = divmod(work.descriptors, work.engines)
@@ -329,11 +329,3 @@ def _numbers_by_value(name: str) -> tuple[str, int, str]:
     """A key that sorts "sync2" before "sync10"."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0), name
-
-
-def _first_partition(inst: Instruction) -> int:
-    """First partition of the transfer's operand on chip; 0 between two places in HBM."""
-    for ap in (*inst.writes(), *inst.reads()):
-        if ap.buffer.space.on_chip:
-            return ap.partition
-    return 0
