@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ranvier import target as targets
+from ranvier.dtypes import COMPUTE_DTYPES
 from ranvier.errors import RanvierError, error
 
 
@@ -34,7 +35,7 @@ def _path(text: str) -> str:
 
 
 def _dtype(text: str) -> str:
-    return {"bfloat16": "bfloat16", "float32": "float32"}[text]
+    return {name: name for name in COMPUTE_DTYPES}[text]
 
 
 def _count(text: str) -> int:
@@ -79,7 +80,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType({
                 "Chooses among the legal orders in which the simulator may run engines and data movement."),
         Setting("verify", "RANVIER_VERIFY", True, _flag, "1 or 0",
                 "Check the rules of a level after each compiler pass."),
-        Setting("dtype", "RANVIER_DTYPE", "bfloat16", _dtype, "bfloat16 or float32",
+        Setting("dtype", "RANVIER_DTYPE", "bfloat16", _dtype, " or ".join(COMPUTE_DTYPES),
                 "The dtype that models are computed in when the call does not say."),
         Setting("cache_limit_bytes", "RANVIER_CACHE_LIMIT_BYTES", 4 << 30, _count, "a number of bytes",
                 "Above this size the cache gives up the programs that were used longest ago."),

@@ -71,6 +71,7 @@ def profile_program(
         path=path,
         timeline=timeline,
         program=program,
+        hardware=target,
     )
 
 

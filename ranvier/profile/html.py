@@ -15,7 +15,6 @@ from ranvier.isa.text import print_instruction
 from ranvier.profile.metrics import Profile
 from ranvier.profile.occupancy import lifetimes, peak_bytes
 from ranvier.sim.trace import Kind, Reason
-from ranvier.target import get
 
 _SCRIPTS = ("format.js", "timeline.js", "memory.js", "charts.js", "main.js")
 
@@ -51,7 +50,7 @@ def page_data(profile: Profile) -> dict[str, Any]:
     """What the viewer draws: measures, events and slots as columns (times in tenths of ns), memory, critical path."""
     timeline, c, strings = profile.timeline, profile.timeline.columns, _Strings()
     lives = lifetimes(profile.program, timeline)
-    target = get(profile.target)
+    target = profile.hardware
     categories = _Strings()
     data = {
         "profile": profile.to_dict(),

@@ -9,9 +9,11 @@ from typing import Any
 
 from rich.console import Console, Group
 
+from ranvier.files import replaced_file
 from ranvier.ir.program import Program
 from ranvier.profile.critical_path import Segment
 from ranvier.sim.trace import Timeline
+from ranvier.target.spec import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Profile:
     path: tuple[Segment, ...]
     timeline: Timeline
     program: Program
+    hardware: Target  # with the facts that the times rest on; `target` is its name
 
     @property
     def times_bound(self) -> float:
@@ -127,16 +130,16 @@ class Profile:
         return render(self, rows)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=118, color_system=None)
-        console.print(self.report())
-        return console.file.getvalue()  # type: ignore[attr-defined]
+        text = io.StringIO()
+        Console(file=text, width=118, color_system=None).print(self.report())
+        return text.getvalue()
 
     def __repr__(self) -> str:
         return f"Profile({self.name} on {self.target}: {self.latency_ns / 1e3:.1f} us)"
 
     def to_dict(self) -> dict[str, Any]:
         """All measures, ready for `json.dumps`; the timeline and the program are left out."""
-        skipped = ("timeline", "program", "path")
+        skipped = ("timeline", "program", "path", "hardware")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in skipped}
         for name in ("engines", "stalls", "layers", "parts", "hot"):
             fields[name] = [asdict(row) for row in fields[name]]
@@ -163,7 +166,5 @@ class Profile:
 
 
 def _write(path: str | os.PathLike[str], text: str) -> None:
-    from ranvier.files import replaced_file
-
     with replaced_file(path) as file:
         file.write(text.encode())

@@ -8,8 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from ranvier import config
-from ranvier import target as targets
 from ranvier.compiler.kernel.pipeline import lower_kernel
 from ranvier.ir.kernel import Kernel
 from ranvier.ir.program import Program
@@ -46,7 +44,7 @@ def benchmark(kernel: Callable[..., Any], *, target: str | Target | None = None,
     kernel breaks, at its own line.
     """
     made = kernel if isinstance(kernel, JitKernel) else JitKernel(kernel)
-    chosen = targets.get(target or made.target or config.get("target"))
+    chosen = made.target_for(target)
 
     def run(*args: Any, **kwargs: Any) -> BenchmarkResult:
         recorded = made.record(*args, target=chosen, **kwargs)

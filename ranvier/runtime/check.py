@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ranvier import config, dtypes
-from ranvier import target as targets
+from ranvier import dtypes
 from ranvier.compiler.graph.assign_layouts import assign_layouts
 from ranvier.compiler.graph.fuse import fuse
 from ranvier.compiler.kernel.pipeline import lower_kernel
@@ -24,6 +23,7 @@ from ranvier.compiler.lower.lower import lower
 from ranvier.compiler.pipeline import GraphPass, compile_graph
 from ranvier.errors import RanvierError, error
 from ranvier.graph.core import Graph, Node, Value
+from ranvier.graph.rewriter import remove_dead
 from ranvier.ir.kernel import Kernel
 from ranvier.ir.program import Program
 from ranvier.loc import Loc
@@ -282,16 +282,7 @@ def _in_lowering(graph: Graph, inputs: Sequence[np.ndarray], state: Mapping[str,
 def _up_to(graph: Graph, node: Node, inputs: Sequence[np.ndarray], state: Mapping[str, np.ndarray], target: Target,
            dtype: str) -> Divergence | None:
     """How the kernel of `graph` cut off after `node` differs; None if it does not, or cannot be cut off there."""
-    needed, nodes = set(node.outputs), []
-    for each in reversed(graph.nodes):
-        if needed & set(each.outputs):
-            nodes.append(each)
-            needed |= set(each.inputs)
-    cut = dataclasses.replace(
-        graph, nodes=tuple(reversed(nodes)), outputs=node.outputs, output_dtypes=(),
-        params=tuple(p for p in graph.params if p.value in needed),
-        constants=tuple(c for c in graph.constants if c.value in needed),
-    )
+    cut = remove_dead(dataclasses.replace(graph, outputs=node.outputs, output_dtypes=()))
     groups = fuse(cut)
     try:
         kernel = lower(cut, groups, assign_layouts(cut, groups), target)
@@ -323,16 +314,18 @@ def _from_sim(found: compare.Divergence | None) -> Divergence | None:
     return Divergence("schedule", what, found.loc, found.index, found.expected, found.actual, extent)
 
 
-def check_kernel(kernel: Any, *arrays: Any, target: str | Target | None = None) -> CheckReport:
-    """Run an NKI kernel eagerly and as a scheduled program on the same arrays; they must agree to the last bit.
+def check_kernel(kernel: Any, *arguments: Any, target: str | Target | None = None) -> CheckReport:
+    """Run an NKI kernel eagerly and as a scheduled program on the same arguments; they must agree to the last bit.
 
-    Raises whatever the kernel breaks, at its own line.
+    Arguments are those of a call: arrays, numbers, nested containers of both. Raises whatever the kernel breaks, at its
+    own line, and E0102 for an argument without values.
     """
     made = kernel if isinstance(kernel, JitKernel) else JitKernel(kernel)
-    chosen = targets.get(target or made.target or config.get("target"))
-    recorded = made.record(*arrays, target=chosen)
+    chosen = made.target_for(target)
+    recorded = made.record(*arguments, target=chosen)
     program = lower_kernel(recorded, chosen)
-    inputs = [np.asarray(a).reshape(recorded.by_name[n].shape) for n, a in zip(recorded.inputs, arrays, strict=False)]
+    given = zip(recorded.inputs, made.input_arrays(*arguments), strict=True)
+    inputs = [array.reshape(recorded.by_name[name].shape) for name, array in given]
     start = time.perf_counter()
     expected = run_kernel(recorded, chosen, inputs)
     found = Interpreter(program, chosen).run(inputs)

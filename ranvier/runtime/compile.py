@@ -14,6 +14,7 @@ import ranvier
 from ranvier import config
 from ranvier import target as targets
 from ranvier.compiler.pipeline import compile_graph, graph_passes
+from ranvier.dtypes import COMPUTE_DTYPES
 from ranvier.errors import RanvierError, error
 from ranvier.graph.core import Graph
 from ranvier.runtime.cache import CompileCache, graph_key
@@ -24,7 +25,6 @@ from ranvier.target import Target
 
 Progress = Callable[[str, float], None]
 """``progress(stage, seconds)`` is called after each stage of a compilation."""
-DTYPES = ("bfloat16", "float32")
 
 
 class ImportedModel(Protocol):
@@ -71,8 +71,8 @@ def options(target: str | Target | None = None, dtype: str | None = None, cache:
             dump: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> Options:
     """The options of a compilation, from the settings where None. Raises E0801 and E0802 for unknown names."""
     dtype = dtype or config.get("dtype")
-    if dtype not in DTYPES:
-        raise error("E0802", f"dtype is {dtype!r}; models are computed in {' or '.join(DTYPES)}")
+    if dtype not in COMPUTE_DTYPES:
+        raise error("E0802", f"dtype is {dtype!r}; models are computed in {' or '.join(COMPUTE_DTYPES)}")
     dump = dump or config.get("dump") or None
     # Snapshots show the passes at work, so with them the compiler runs.
     used = CompileCache.configured() if cache and dump is None else None

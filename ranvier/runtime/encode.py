@@ -10,25 +10,23 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
-import importlib
 import inspect
 import math
-import pkgutil
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ranvier import dtypes, isa
+from ranvier import dtypes
 from ranvier.dtypes import DType
 from ranvier.errors import RanvierError, error
 from ranvier.ir.kernel import Constant, ParamSource
 from ranvier.ir.program import Placement, Program, Signal, Slot, Stream, Wait
+from ranvier.isa import REGISTRY
 from ranvier.isa.access import AccessPattern, Buffer, BufferKind, Indirect, Space
 from ranvier.isa.act import ActFn, act
 from ranvier.isa.alu import AluOp, alu
-from ranvier.isa.record import REGISTRY, Instruction
 from ranvier.loc import Loc
 from ranvier.target.spec import Engine
 
@@ -44,14 +42,6 @@ def decode(content: Mapping[str, Any]) -> Program:
         return _Decoder(content).decode()
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, binascii.Error, RanvierError) as cause:
         raise error("E0703", f"the program in the artifact cannot be read: {type(cause).__name__}: {cause}") from cause
-
-
-@lru_cache(maxsize=1)
-def records() -> Mapping[str, type[Instruction]]:
-    """All instruction records by mnemonic, whichever of their modules have been imported so far."""
-    for module in pkgutil.iter_modules(isa.__path__):
-        importlib.import_module(f"{isa.__name__}.{module.name}")
-    return REGISTRY
 
 
 @lru_cache(maxsize=1)
@@ -85,7 +75,7 @@ class _Encoder:
         self.semaphores = {name: i for i, name in enumerate(program.semaphores)}
         self.locs = _Table(_loc_row)
         self.patterns = _Table(self._pattern_row)
-        self.values = _Table(_value_row)
+        self.values = _Table(value_row)
         self.queues: dict[str, int] = {}
         self.mnemonics: dict[str, int] = {}
 
@@ -94,7 +84,7 @@ class _Encoder:
         streams = [[s.engine.name, [self._slot(slot) for slot in s.slots]] for s in program.streams]
         buffers = [[b.name, b.space.value, list(b.shape), b.dtype.name, b.kind.value, self._loc(b.loc)]
                    for b in program.buffers]
-        known = records()
+        known = REGISTRY
         return {
             "name": program.name, "target": program.target, "inputs": list(program.inputs),
             "outputs": list(program.outputs), "semaphores": list(program.semaphores), "buffers": buffers,
@@ -146,7 +136,7 @@ def _param_row(source: ParamSource) -> list:
     return [source.key, *lists[:2], None if source.dtype is None else source.dtype.name, lists[2]]
 
 
-def _value_row(value: Any) -> Any:
+def value_row(value: Any) -> Any:
     """Plain values stand for themselves, others are a list of kind and content."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -163,12 +153,13 @@ def _value_row(value: Any) -> Any:
     if isinstance(value, ActFn):
         return ["act", value.name]
     if isinstance(value, tuple | list):
-        return ["tuple", [_value_row(item) for item in value]]
+        return ["tuple", [value_row(item) for item in value]]
     kind = type(value).__name__
     raise error("E0901", f"an instruction has the attribute {value!r}, a {kind}, which has no text form")
 
 
-def _value(row: Any) -> Any:
+def value_of(row: Any) -> Any:
+    """The value that `value_row` described. Raises KeyError or ValueError for anything else."""
     if not isinstance(row, list):
         return row
     kind = row[0]
@@ -183,7 +174,7 @@ def _value(row: Any) -> Any:
     if kind == "act":
         return act(row[1])
     if kind == "tuple":
-        return tuple(_value(item) for item in row[1])
+        return tuple(value_of(item) for item in row[1])
     raise ValueError(f"unknown kind of value {kind!r}")
 
 
@@ -195,7 +186,7 @@ class _Decoder:
             Buffer(name, Space(space), tuple(shape), dtypes.DTYPES[dtype], BufferKind(kind), self._loc(loc))
             for name, space, shape, dtype, kind, loc in content["buffers"]
         ]
-        self.values = [_value(row) for row in content["values"]]
+        self.values = [value_of(row) for row in content["values"]]
         self.patterns: list[AccessPattern] = []
         for row in content["patterns"]:
             self.patterns.append(self._pattern(row))
@@ -225,7 +216,7 @@ class _Decoder:
         return AccessPattern(self.buffers[buffer], offset, pairs, dtypes.DTYPES[dtype], partition, index)
 
     def _slots(self, rows: list) -> tuple[Slot, ...]:
-        known, semaphores, queues = records(), self.content["semaphores"], self.content["queues"]
+        known, semaphores, queues = REGISTRY, self.content["semaphores"], self.content["queues"]
         kinds = [(known[m], tuple(fields)) for m, fields in self.content["instructions"]]
         patterns, values = self.patterns, self.values
         slots = []

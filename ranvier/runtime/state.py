@@ -55,16 +55,11 @@ def full_state(params: Mapping[str, np.ndarray], prologue: Graph | None, *,
     return {**params, **{derived_key(i): array for i, array in enumerate(derived)}}
 
 
-def weight_arrays(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The array of each parameter buffer in the form the core takes, by buffer name. Shares memory where it can.
-
-    Raises E0603 for a missing entry of `state`, and for integers that do not fit in the buffer's dtype.
-    """
-    return {name: weight_array(source, state) for name, source in program.params}
-
-
 def weight_array(source: ParamSource, state: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array that `source` describes; like `param_array`, but integers that do not fit are an error."""
+    """The array that `source` describes; like `param_array`, but integers that do not fit are an error as well.
+
+    Raises E0603 for a missing entry of `state` and for such integers.
+    """
     entry = _entry(state, source.key)
     if source.dtype is not None and entry.dtype.kind in "iu" and source.dtype.is_integer:
         _check_range(entry, source.dtype, f"parameter {source.key}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ranvier import dtypes as dt
+from ranvier import isa
 from ranvier.errors import CODES, RanvierError
 from ranvier.isa import REGISTRY
 from ranvier.isa.access import AccessPattern
@@ -182,3 +185,10 @@ def test_an_incomplete_record_is_refused():
 
     assert failure.value.code == "E0902"
     assert "nothing" not in REGISTRY
+
+
+def test_every_module_of_records_is_imported():
+    modules = {module.name for module in pkgutil.iter_modules(isa.__path__)}
+    with_records = {cls.__module__.rpartition(".")[2] for cls in REGISTRY.values()}
+    instructions = {name for name in modules if "@instruction(" in (Path(isa.__path__[0]) / f"{name}.py").read_text()}
+    assert instructions - {"record"} == with_records == set(isa.__all__) - {"REGISTRY"}

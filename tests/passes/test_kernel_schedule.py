@@ -203,7 +203,7 @@ def test_schedules_respect_dependencies_and_are_deterministic(seed, sbuf):
 
 
 def test_the_plan_agrees_with_the_timing_model():
-    """Ports, DMA arbitration and waiting for results within an engine are only in the model: a few kernels differ more."""
+    """Ports and DMA arbitration are in the model only, so a few kernels differ more."""
     differences = []
     for seed in range(40):
         placed, _, plan, sync = lowered(random_kernel(seed, TRN2, 60))

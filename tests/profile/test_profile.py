@@ -195,6 +195,12 @@ def test_html_is_one_file_with_all_data(model, tmp_path):
     assert len(data["slots"]["name"]) == len(model.timeline.slots)
 
 
+def test_the_page_shows_the_target_that_was_profiled(model):
+    changed = get("trn2").replace("tensor.clock_ghz", 1.2)
+    peaks = page_data(profile_program(model.program, changed))["peaks"]
+    assert peaks["bfloat16"] == pytest.approx(page_data(model)["peaks"]["bfloat16"] / 2)
+
+
 def test_files_appear_whole_or_not_at_all(model, tmp_path):
     with pytest.raises(RanvierError) as caught:
         model.save_html(tmp_path / "no" / "p.html")

@@ -9,9 +9,10 @@ import small_program
 from small_program import inputs
 
 from ranvier.errors import RanvierError
+from ranvier.isa import REGISTRY
 from ranvier.isa.examples import tiles
 from ranvier.runtime import artifact as artifacts
-from ranvier.runtime.encode import _value, _value_row, decode, encode, records
+from ranvier.runtime.encode import decode, encode, value_of, value_row
 from ranvier.runtime.executable import load
 
 
@@ -144,7 +145,7 @@ def test_missing_file_and_unwritable_folder(tmp_path):
 def test_attributes_of_every_example_survive_text():
     """Whatever any record's examples use as an attribute has a text form."""
     count = 0
-    for record in records().values():
+    for record in REGISTRY.values():
         for example in record.EXAMPLES:
             if example.rule is not None:
                 continue
@@ -152,7 +153,7 @@ def test_attributes_of_every_example_survive_text():
             for spec in record.SPECS:
                 value = getattr(inst, spec.name)
                 if spec.role == "attr":
-                    again = _value(json.loads(json.dumps(_value_row(value))))
+                    again = value_of(json.loads(json.dumps(value_row(value))))
                     assert again == value or again is value
                     count += 1
     assert count > 20
@@ -160,5 +161,5 @@ def test_attributes_of_every_example_survive_text():
 
 def test_attribute_without_text_form_is_refused():
     with pytest.raises(RanvierError) as caught:
-        _value_row(object())
+        value_row(object())
     assert caught.value.code == "E0901"

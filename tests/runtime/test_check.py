@@ -12,7 +12,7 @@ import ranvier
 from ranvier import dtypes as dt
 from ranvier import nki
 from ranvier.compiler.lower import lower as lowering
-from ranvier.errors import UserError
+from ranvier.errors import RanvierError, UserError
 from ranvier.graph import Binary, Graph, GraphBuilder, TensorType, Unary
 from ranvier.ir.program import Placement
 from ranvier.isa.act import act
@@ -171,6 +171,21 @@ def test_kernel_against_its_program(monkeypatch):
     report = ranvier.check(total, (left, right))
     assert isinstance(report, CheckReport)
     assert not report.passed
+
+
+def test_kernels_take_numbers_and_containers():
+    @nki.jit
+    def scaled(tensors, factor, bias=0.0):
+        result = nl.ndarray(tensors["x"].shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(result, nl.add(nl.multiply(nl.load(tensors["x"]), factor), nl.add(nl.load(tensors["y"]), bias)))
+        return result
+
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.standard_normal((64, 32)).astype(np.float32) for name in "xy"}
+    assert checking.check_kernel(scaled, tensors, 3.0).passed
+    assert checking.check_kernel(scaled, {n: torch.tensor(a) for n, a in tensors.items()}, 3.0, 1.0).passed
+    with pytest.raises(RanvierError, match="E0102"):
+        checking.check_kernel(scaled, {n: nki.TensorSpec((64, 32), "float32") for n in "xy"}, 3.0)
 
 
 def test_hand_built_executable_is_consistent():

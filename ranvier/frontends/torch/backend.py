@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from ranvier.errors import error
 from ranvier.frontends.torch import export as exporting
+from ranvier.frontends.torch.calling import Version
 from ranvier.frontends.torch.import_fx import Imported, Importer
 from ranvier.frontends.torch.signature import InputSlot, Signature
 
@@ -118,19 +119,14 @@ class _Compiled:
 
     def __init__(self, imported: Imported, places: Mapping[int, str], build: Callable[[Imported], Callable[..., Any]]):
         self.imported, self.places, self.build = imported, dict(places), build
-        self.state = self._state({key: imported.params[key] for key in imported.params})
+        self.version = Version(tuple(imported.params.values()))
         self.executable = build(imported)
-
-    @staticmethod
-    def _state(params: Mapping[str, torch.Tensor]) -> tuple:
-        """Identity and version of each parameter: changes when one is replaced or written to."""
-        return tuple((id(t), None if t.is_inference() else t._version) for t in params.values())
 
     def __call__(self, *args: Any) -> tuple:
         given = {key: args[position] for position, key in self.places.items() if key in self.imported.params}
         params = {key: given.get(key, tensor) for key, tensor in self.imported.params.items()}
-        state = self._state(params)
-        if state != self.state:
+        version = Version(tuple(params.values()))
+        if version != self.version:
             self.imported = dataclasses.replace(self.imported, params=params)
-            self.executable, self.state = self.build(self.imported), state
+            self.executable, self.version = self.build(self.imported), version
         return self.executable(*(a for i, a in enumerate(args) if i not in self.places))

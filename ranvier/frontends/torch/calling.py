@@ -79,7 +79,7 @@ def restore(description: Mapping[str, Any]) -> TorchCalling | None:
     return TorchCalling(signature, tuple(shapes[i] for i in range(len(shapes))))
 
 
-class _Version:
+class Version:
     """The state of some tensors; equal if they are the same objects and nothing was written since."""
 
     def __init__(self, tensors: tuple[torch.Tensor, ...]):
@@ -87,7 +87,7 @@ class _Version:
         self.writes = tuple(None if t.is_inference() else t._version for t in tensors)
 
     def __eq__(self, other: object) -> bool:
-        return (isinstance(other, _Version) and self.writes == other.writes
+        return (isinstance(other, Version) and self.writes == other.writes
                 and all(a is b for a, b in zip(self.tensors, other.tensors, strict=True)))
 
     __hash__ = None  # type: ignore[assignment]
@@ -108,7 +108,7 @@ class ModuleParams:
     def version(self) -> object:
         """Which tensors there are, and how often each was written to. (Those made in inference mode do not count.)"""
         named = self._named()
-        return _Version(tuple(named[key] for key in self.keys))
+        return Version(tuple(named[key] for key in self.keys))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The tensors as arrays that share their memory."""
