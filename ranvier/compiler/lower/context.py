@@ -131,6 +131,23 @@ class Lowering:
         rows_of = [self._affine[base].normal.layout] if base in self._affine else []
         return [*self._by_root.get(base, []), *(have for have in rows_of if (base, have) not in self._tiles)]
 
+    def column_block(self, value: Value, start: int, size: int) -> list[NkiTensor]:
+        """Rows [start, start + size) of [.., K], turned: a [<=128, size] tile for each 128 of K.
+
+        For values that are too large to be on chip as columns all at once.
+        """
+        width = value.shape[-1]
+        total = math.prod(value.shape[:-1])
+        if (self.root(value), Layout(total, width, 1)) in self._tiles or self.fits(Layout(total, width, 1), value.dtype):
+            whole = self.tiles(value, Layout(total, width, 1))
+            return [t.reshape((t.shape[0], total))[:, start : start + size] for t in whole.tiles]
+        source = self.new_tiles(Layout(1, size, width), value.dtype)
+        view = self.view_in(value, Layout(1, total, width))
+        for (first, count), tile in zip(source.layout.chunks(), source.tiles, strict=True):
+            self.load(tile, view, Layout(1, total, width), start + first, count)
+        turned = self._turn(source, Layout(size, width, 1), value.dtype)
+        return [t.reshape((t.shape[0], size)) for t in turned.tiles]
+
     def new_tiles(self, layout: Layout, dtype: DType) -> Tiles:
         shapes = [(size, layout.a, layout.c) for _, size in layout.chunks()]
         return Tiles(layout, tuple(self.sbuf(shape, dtype) for shape in shapes))

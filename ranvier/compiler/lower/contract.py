@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ranvier import dtypes as dt
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout, columns
-from ranvier.compiler.lower.context import Lowering, Tiles
-from ranvier.compiler.lower.pointwise import Sink, operand
+from ranvier.compiler.lower.context import FREE_BYTES, Lowering
+from ranvier.compiler.lower.pointwise import Sink, operand, own_tile
 from ranvier.compiler.lower.select_instructions import TileEmitter
 from ranvier.compiler.lower.step import Chunk, Operand
 from ranvier.errors import error
 from ranvier.graph.composite import Linear
 from ranvier.graph.core import Node, Value
 from ranvier.graph.elementwise import Binary
+from ranvier.graph.movement import Transpose
 from ranvier.kernels.matmul import MOVING_COLUMNS, accumulate, spans
 from ranvier.nki.tensor import NkiTensor
 
@@ -50,6 +52,10 @@ def finish(
         emitter.flush(emitter.values.get(anchor.output, product), dst)
 
 
+COLUMNS_BYTES = 96 * 1024
+"""Bytes per partition that the columns of the left operand take; of larger operands a block of rows at a time is used."""
+
+
 def lower_linear(ctx: Lowering, group: Group) -> None:
     """x [.., K] times weight [N, K] transposed, plus bias [N]. Either side of the product can lie on partitions."""
     node = group.anchor
@@ -58,16 +64,51 @@ def lower_linear(ctx: Lowering, group: Group) -> None:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     layout = ctx.layout_of(group.last.output)
     n_size, k_size = weight.shape
-    moving = ctx.tiles(x, columns(x.shape))
-    rows = layout.a == 1 and layout.b * layout.c == math.prod(x.shape[:-1]) * n_size and layout.c == n_size
+    total = math.prod(x.shape[:-1])
+    rows = layout.a == 1 and layout.b * layout.c == total * n_size and layout.c == n_size
     sink = Sink(ctx, group.last.output, layout)
-    for n0, n in spans(n_size, _block_columns(ctx, k_size, weight.dtype)):
-        weights = _weight_block(ctx, weight, n0, n)
-        if rows:
-            _rows_product(ctx, group, layout, sink, moving, weights, n0, n, bias)
-        else:
-            _columns_product(ctx, group, layout, sink, moving, weights, n0, n, bias)
+    blocks = _row_blocks(ctx, layout, x) if rows else spans(total, _rows_together(ctx, x))
+    columns_of_result = spans(n_size, _block_columns(ctx, k_size, weight.dtype))
+    weights = _weight_block(ctx, weight, 0, n_size) if len(columns_of_result) == 1 else None
+    for r0, r in blocks:
+        moving = ctx.column_block(x, r0, r)
+        for n0, n in columns_of_result:
+            part = _Part(r0, r, n0, n, moving, weights if weights is not None else _weight_block(ctx, weight, n0, n))
+            (_rows_product if rows else _columns_product)(ctx, group, layout, sink, part, bias)
     sink.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows [r0, r0 + r) and columns [n0, n0 + n) of a product, with both operands' tiles, 128 of K each."""
+
+    r0: int
+    r: int
+    n0: int
+    n: int
+    moving: list[NkiTensor]
+    weights: list[NkiTensor]
+
+
+def _rows_together(ctx: Lowering, x: Value) -> int:
+    """How many rows of x are on chip as columns at a time: all, if they fit."""
+    total, itemsize = math.prod(x.shape[:-1]), x.dtype.itemsize
+    tiles = math.ceil(x.shape[-1] / 128)
+    if ctx.fits(columns(x.shape), x.dtype) and tiles * total * itemsize <= COLUMNS_BYTES:
+        return total
+    return max(128, min(FREE_BYTES, COLUMNS_BYTES // tiles) // itemsize // MOVING_COLUMNS * MOVING_COLUMNS)
+
+
+def _row_blocks(ctx: Lowering, layout: Layout, x: Value) -> list[tuple[int, int]]:
+    """Blocks of rows that begin and end where tiles of the result do."""
+    limit, found = _rows_together(ctx, x), [(0, 0)]
+    for start, size in layout.chunks():
+        first, have = found[-1]
+        if have + size <= limit:
+            found[-1] = (first, have + size)
+        else:
+            found.append((start, size))
+    return found
 
 
 def _block_columns(ctx: Lowering, k_size: int, dtype: dt.DType) -> int:
@@ -80,6 +121,11 @@ def _weight_block(ctx: Lowering, weight: Value, n0: int, n: int) -> list[NkiTens
     """Columns [n0, n0 + n) of the transposed weight, [K tile, n] each."""
     n_size, k_size = weight.shape
     base = ctx.root(weight)
+    producer = ctx.producers.get(weight)
+    if producer is not None and isinstance(producer.op, Transpose):  # not a parameter: its rows are what is wanted
+        source = Layout(1, k_size, n_size)
+        parts = [Chunk(k0, k, 0, 1, n0, n) for k0, k in source.chunks()]
+        return [own_tile(ctx, producer.inputs[0], source, part).reshape((part.b, n)) for part in parts]
     if base in ctx.params:
         view = ctx.param_view(base, (n_size, k_size), (1, 0)).slice((0, n0), (k_size, n0 + n), (1, 1))
         found = []
@@ -88,38 +134,28 @@ def _weight_block(ctx: Lowering, weight: Value, n0: int, n: int) -> list[NkiTens
             ctx.load(tile, view, Layout(1, k_size, n), k0, k)
             found.append(tile.reshape((k, n)))
         return found
-    whole = ctx.tiles(weight, Layout(n_size, k_size, 1))
-    return [t.reshape((t.shape[0], n_size))[:, n0 : n0 + n] for t in whole.tiles]
-
-
-def _flat(tiles: Tiles) -> list[NkiTensor]:
-    return [t.reshape((t.shape[0], tiles.layout.free)) for t in tiles.tiles]
+    return ctx.column_block(weight, n0, n)
 
 
 def _rows_product(
-    ctx: Lowering,
-    group: Group,
-    layout: Layout,
-    sink: Sink,
-    moving: Tiles,
-    weights: list[NkiTensor],
-    n0: int,
-    n: int,
-    bias: Value | None,
+    ctx: Lowering, group: Group, layout: Layout, sink: Sink, part: _Part, bias: Value | None
 ) -> None:
     """Rows of x on partitions of the result: x^T is stationary, the weights move."""
-    x_columns = _flat(moving)
     shape = group.anchor.output.shape  # type: ignore[union-attr]
     bias_row = _bias_row(ctx, group, bias)
     for b0, b in layout.chunks():
-        for c0, c in spans(n, MOVING_COLUMNS):
-            product = ctx.psum((b, c))
-            stationary, columns_of = [x[:, b0 : b0 + b] for x in x_columns], [w[:, c0 : c0 + c] for w in weights]
+        if not part.r0 <= b0 < part.r0 + part.r:
+            continue
+        for c0, c in spans(part.n, MOVING_COLUMNS):
+            product, first = ctx.psum((b, c)), b0 - part.r0
+            stationary = [x[:, first : first + b] for x in part.moving]
+            columns_of = [w[:, c0 : c0 + c] for w in part.weights]
+            start = part.n0 + c0
             if bias_row is not None:
                 stationary.insert(0, ctx.ones(128, bias_row.dtype)[:, :b])
-                columns_of.insert(0, bias_row[:, n0 + c0 : n0 + c0 + c])
+                columns_of.insert(0, bias_row[:, start : start + c])
             accumulate(product, stationary, columns_of)
-            chunk = Chunk(b0, b, 0, 1, n0 + c0, c)
+            chunk = Chunk(b0, b, 0, 1, start, c)
             added = None if bias is None or bias_row is not None else operand(ctx, bias, shape, layout, chunk)
             with sink.chunk(chunk) as dst:
                 finish(ctx, group, layout, chunk, product, dst, added)
@@ -142,26 +178,18 @@ def _adds_tensor(node: Node, group: Group) -> bool:
 
 
 def _columns_product(
-    ctx: Lowering,
-    group: Group,
-    layout: Layout,
-    sink: Sink,
-    moving: Tiles,
-    weights: list[NkiTensor],
-    n0: int,
-    n: int,
-    bias: Value | None,
+    ctx: Lowering, group: Group, layout: Layout, sink: Sink, part: _Part, bias: Value | None
 ) -> None:
     """Columns of the result on partitions: the weights are stationary, x^T moves."""
-    x_columns = _flat(moving)
     shape = group.anchor.output.shape  # type: ignore[union-attr]
     for b0, b in layout.chunks():
-        for start, size in _within(b0, b, n0, n):
-            for a0, a in spans(layout.a, MOVING_COLUMNS):
+        for start, size in _within(b0, b, part.n0, part.n):
+            first = start - part.n0
+            for a0, a in spans(part.r, MOVING_COLUMNS):
                 product = ctx.psum((size, a))
-                stationary = [w[:, start - n0 : start - n0 + size] for w in weights]
-                accumulate(product, stationary, [x[:, a0 : a0 + a] for x in x_columns])
-                chunk = Chunk(start, size, a0, a, 0, 1)
+                stationary = [w[:, first : first + size] for w in part.weights]
+                accumulate(product, stationary, [x[:, a0 : a0 + a] for x in part.moving])
+                chunk = Chunk(start, size, part.r0 + a0, a, 0, 1)
                 added = None if bias is None else operand(ctx, bias, shape, layout, chunk)
                 with sink.chunk(chunk) as dst:
                     finish(ctx, group, layout, chunk, product, dst, added)
@@ -178,10 +206,11 @@ def lower_matmul(ctx: Lowering, group: Group) -> None:
     node = group.anchor
     assert node is not None
     left, right = node.inputs
-    if min(len(left.shape), len(right.shape)) < 2:
+    if left.dtype.is_integer:
         raise error(
-            "E0604", f"matmul of shapes {left.shape} and {right.shape}: vectors are not supported", where=node.loc
-        )
+            "E0604", f"matmul of {left.type} and {right.type}: the tensor engine multiplies floats", where=node.loc,
+            fix="cast to float32 before",
+        )  # fmt: skip
     result = group.last.output
     batch = node.output.shape[:-2]
     m_size, k_size = left.shape[-2:]
@@ -189,14 +218,13 @@ def lower_matmul(ctx: Lowering, group: Group) -> None:
     left_at, right_at = _batch_index(left, batch), _batch_index(right, batch)
     layout = ctx.layout_of(result)
     sink = Sink(ctx, result, layout)
-    stationary = _flat(ctx.tiles(left, columns(left.shape)))
-    right_batch = math.prod(right.shape[:-2])
-    moving = ctx.tiles(right, Layout(right_batch, k_size, n_size)).tiles
     turned = not (layout.a == 1 and layout.c == n_size)
+    matrices = Layout(math.prod(right.shape[:-2]), k_size, n_size)
     for i in range(math.prod(batch)):
-        l0, r = left_at(i) * m_size, right_at(i)
-        lhs = [t[:, l0 : l0 + m_size] for t in stationary]
-        rhs = [t[:, r : r + 1, :].reshape((t.shape[0], n_size)) for t in moving]
+        lhs = ctx.column_block(left, left_at(i) * m_size, m_size)
+        parts = [Chunk(k0, k, right_at(i), 1, 0, n_size) for k0, k in matrices.chunks()]
+        tiles = [own_tile(ctx, right, matrices, part) for part in parts]
+        rhs = [t.reshape((t.shape[0], n_size)) for t in tiles]
         if turned:
             _matmul_block(ctx, group, layout, sink, rhs, lhs, i, turned)
         else:

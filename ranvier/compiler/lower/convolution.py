@@ -341,14 +341,14 @@ def _scale(ctx: Lowering, dst: NkiTensor, total: NkiTensor, factors: np.ndarray)
     nisa.tensor_tensor(dst=dst, data1=total, data2=tile, op="multiply")
 
 
-def _window_counts(op: Pool, window: Window):
+def _window_counts(op: Pool, window: Window) -> np.ndarray:
     """How many elements each position averages over, [out height, out width]."""
 
     def along(i: int) -> np.ndarray:
-        low = window.padding[i][0]
-        high = window.size[i] + (sum(window.padding[i]) if op.count_include_pad else low)
-        first = 0 if op.count_include_pad else low
-        starts = np.arange(window.out[i]) * window.stride[i]
-        return np.minimum(starts + window.taps[i], high) - np.maximum(starts, first)
+        low, high = window.padding[i]
+        first, last = (0, low + window.size[i] + high) if op.count_include_pad else (low, low + window.size[i])
+        taps = np.arange(window.taps[i]) * window.dilation[i]
+        places = np.arange(window.out[i])[:, None] * window.stride[i] + taps
+        return ((places >= first) & (places < last)).sum(axis=1)
 
     return np.outer(along(0), along(1)).astype(np.float64)

@@ -11,12 +11,14 @@ from ranvier.compiler.lower.context import Affine, Lowering
 from ranvier.compiler.lower.pointwise import Sink, operand, own_tile
 from ranvier.compiler.lower.step import Chunk
 from ranvier.compiler.lower.view import HbmView
+from ranvier.compiler.lower.wide_rows import WIDE, lower_wide_rows
 from ranvier.errors import error
 from ranvier.graph.composite import LayerNorm, LogSoftmax, RmsNorm, Rope, Softmax
 from ranvier.graph.core import Node, Value
 from ranvier.graph.indexing import Take
 from ranvier.isa.access import AccessPattern, Indirect
 from ranvier.kernels import norm
+from ranvier.kernels.matmul import spans
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
 
@@ -52,6 +54,9 @@ def lower_row_function(ctx: Lowering, group: Group) -> None:
             "E0604", f"{op.name} over axes {axes} of shape {x.shape}: only trailing axes are supported", where=node.loc
         )
     layout = rows(x.shape, first)
+    if layout.c > WIDE:
+        lower_wide_rows(ctx, node, layout)
+        return
     if isinstance(op, LayerNorm) and len(node.inputs) > 1 and ctx.fits(layout, node.output.dtype):
         _lower_layer_norm(ctx, node, layout)
         return
@@ -164,18 +169,23 @@ def lower_take(ctx: Lowering, group: Group) -> None:
     layout = Layout(1, math.prod(indices.shape), width)
     where = ctx.tiles(indices, Layout(1, math.prod(indices.shape), 1))
     sink = Sink(ctx, node.output, layout)
-    for chunk in _row_chunks(layout):
-        index = where.rows(chunk.b0, chunk.b).reshape((chunk.b, 1))
-        with sink.chunk(chunk) as dst:
-            nisa.dma_copy(dst=dst.reshape((chunk.b, width)), src=gathered(flat, index))
+    for b0, b in layout.chunks():
+        index = where.rows(b0, b).reshape((b, 1))
+        for c0, c in spans(width, GATHERED):
+            with sink.chunk(Chunk(b0, b, 0, 1, c0, c)) as dst:
+                nisa.dma_copy(dst=dst.reshape((b, c)), src=gathered(flat, index, c0, c))
     sink.finish()
 
 
-def gathered(table: HbmView, index: NkiTensor) -> NkiTensor:
-    """Rows of a [V, width] view named by a [P, 1] index tile, as the source of a DMA."""
-    stride, width = table.strides[0], table.shape[1]
+GATHERED = 8192
+"""Elements of a row that one transfer gathers."""
+
+
+def gathered(table: HbmView, index: NkiTensor, first: int = 0, count: int | None = None) -> NkiTensor:
+    """Columns [first, first + count) of the rows of a [V, width] view that a [P, 1] index tile names, as a DMA reads them."""
+    (stride, step), size = table.strides, table.shape[1] if count is None else count
     access = AccessPattern(
-        table.buffer, table.offset, ((stride, index.shape[0]), (table.strides[1], width)), table.buffer.dtype,
+        table.buffer, table.offset + first * step, ((stride, index.shape[0]), (step, size)), table.buffer.dtype,
         index=Indirect(index.access, stride, table.shape[0]),
     )  # fmt: skip
     return NkiTensor(access)
