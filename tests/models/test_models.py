@@ -85,7 +85,10 @@ def test_agrees_with_pytorch(name, dtype, tolerance):
     with torch.no_grad():
         wanted = tree_leaves(model(*args))
     executable = ranvier.compile(model, args, target="trn2", dtype=dtype, cache=False)
-    got = tree_leaves(executable(*args))
+    result = executable(*args)
+    with torch.no_grad():
+        assert type(result) is type(model(*args))
+    got = tree_leaves(result)
     assert len(got) == len(wanted)
     for result, reference in zip(got, wanted, strict=True):
         assert result.dtype == reference.dtype and result.shape == reference.shape
@@ -117,3 +120,15 @@ def test_compiling_twice_gives_the_same_bytes(tmp_path):
     for name in ("a.rvx", "b.rvx"):
         ranvier.compile(model, args, target="trn2", dtype="bfloat16", cache=False).save(tmp_path / name)
     assert (tmp_path / "a.rvx").read_bytes() == (tmp_path / "b.rvx").read_bytes()
+
+
+def test_what_lies_behind_the_mask_has_no_influence():
+    model, args = build("bert-96-17")
+    ids, mask = args
+    executable = ranvier.compile(model, args, target="trn2", dtype="float32", cache=False)
+    first = executable(ids, mask).last_hidden_state
+    other = ids.clone()
+    other[0, 9:] = 7
+    second = executable(other, mask).last_hidden_state
+    torch.testing.assert_close(second[0, :9], first[0, :9], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(second[0, 9:], first[0, 9:])
