@@ -87,9 +87,12 @@ def dtype(what: object) -> DType:
     if what == "bool_":
         return bool_
     try:
-        return _BY_NUMPY[np.dtype(what)]  # type: ignore[arg-type]
+        if what is not None:  # which is float64 to numpy
+            return _BY_NUMPY[np.dtype(what)]  # type: ignore[arg-type]
     except (TypeError, KeyError):
-        raise error("E0305", f"{what!r} is not a dtype; known are {', '.join(DTYPES)}") from None
+        pass
+    known = ", ".join(name for name, each in DTYPES.items() if each.on_device)
+    raise error("E0305", f"{what!r} is not a dtype", fix=f"use one of {known}")
 
 
 def _saturate(values: np.ndarray, to: DType) -> np.ndarray:

@@ -134,7 +134,8 @@ def pinned(loc: Loc | None) -> Iterator[None]:
 
 
 def _is_ours(filename: str) -> bool:
-    return filename.startswith(_PACKAGE) and not filename.startswith(_KERNELS)
+    # Python's import machinery lies between a module and the `from ranvier.nki import ...` of its user.
+    return filename.startswith((_PACKAGE, "<frozen ")) and not filename.startswith(_KERNELS)
 
 
 def capture(depth: int = 1) -> Loc | None:

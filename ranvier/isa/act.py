@@ -130,4 +130,4 @@ def act(what: object) -> ActFn:
     name = what if isinstance(what, str) else getattr(what, "act_name", None) or getattr(what, "__name__", None)
     if name in ACT:
         return ACT[name]
-    raise error("E0309", f"{what!r} is not an activation function; known are {', '.join(ACT)}")
+    raise error("E0309", f"{getattr(what, '__name__', repr(what))} is not an activation function; known are {', '.join(ACT)}")

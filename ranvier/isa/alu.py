@@ -161,4 +161,4 @@ def alu(what: object) -> AluOp:
     name = what if isinstance(what, str) else getattr(what, "alu_name", None) or getattr(what, "__name__", None)
     if name in ALU:
         return ALU[name]
-    raise error("E0309", f"{what!r} is not an ALU operation; known are {', '.join(ALU)}")
+    raise error("E0309", f"{getattr(what, '__name__', repr(what))} is not an ALU operation; known are {', '.join(ALU)}")

@@ -422,11 +422,11 @@ def _verify_engine(inst: Instruction, target: Target) -> None:
 
 
 def _verify_elementwise(inst: Instruction) -> None:
-    _, out = next(inst.operands("dst"))
+    result, out = next(inst.operands("dst"))
     partitions, elements = out.partitions, out.free_elements
     for spec in inst.SPECS:
         ap = getattr(inst, spec.name)
-        if ap is out or not isinstance(ap, AccessPattern):
+        if spec is result or not isinstance(ap, AccessPattern):
             continue
         if ap.partitions == partitions and ap.free_elements == (1 if spec.vector else elements):
             continue

@@ -26,7 +26,7 @@ from ranvier.isa.record import Instruction, form, verify
 from ranvier.isa.tensor_engine import NcMatmul
 from ranvier.loc import capture
 from ranvier.nki import context
-from ranvier.nki.tensor import NkiTensor, as_dtype, fail
+from ranvier.nki.tensor import NkiTensor, as_dtype, fail, shown
 from ranvier.nki.written import Written
 from ranvier.sim.machine import Memory, bind, check_written, storage_for, storage_of
 from ranvier.target.spec import Target
@@ -42,6 +42,9 @@ class NkiInstruction:
     @property
     def name(self) -> str | None:
         return self.instruction.name
+
+    def __repr__(self) -> str:
+        return f"<instruction {self.instruction.MNEMONIC}>"
 
     def depends_on(self, *producers: NkiInstruction) -> None:
         """Start only when `producers` are complete. In an eager run, which is in program order, that holds already."""
@@ -100,6 +103,8 @@ class Builder(ABC):
                 argument="address",
                 fix="leave address out: the compiler places tensors",
             )
+        if not isinstance(name, str):
+            raise fail("E0103", f"name is {shown(name)}; it takes a string", argument="name")
         return self._new(shape, dtype, space, name or space.value, BufferKind.TEMP, shared)
 
     def _new(
@@ -112,7 +117,7 @@ class Builder(ABC):
         return NkiTensor(buffer.all, shared)
 
     def _checked_shape(self, shape: Sequence[int], dtype: DType, space: Space) -> tuple[int, ...]:
-        given = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        given = tuple(shape) if isinstance(shape, Sequence) else (shape,)
         if not given or not all(isinstance(s, (int, np.integer)) and s > 0 for s in given):
             raise fail("E0103", f"the shape {given} is not made of positive integers", argument="shape")
         sizes = tuple(int(s) for s in given)
@@ -337,12 +342,16 @@ def check_result(tensor: object) -> Buffer:
     if not isinstance(tensor, NkiTensor):
         raise fail(
             "E0102",
-            f"the kernel returns {tensor!r}",
+            f"the kernel returns {shown(tensor)}",
             fix="return tensors in shared_hbm, alone or in a tuple, list or dict",
         )
     buffer = tensor.access.buffer
     if buffer.space is not Space.HBM:
-        raise fail("E0102", f"the kernel returns {tensor!r}, which is in {buffer.space.value}")
+        raise fail(
+            "E0102",
+            f"the kernel returns {tensor!r}, which is in {buffer.space.value}",
+            fix="copy it into a shared_hbm tensor with nisa.dma_copy, and return that",
+        )
     if buffer.kind.preset:
         raise fail(
             "E0102",

@@ -12,7 +12,7 @@ from ranvier.isa.access import Space
 from ranvier.nki import isa as nisa
 from ranvier.nki.calls import public
 from ranvier.nki.context import current
-from ranvier.nki.tensor import DynamicSlice, MemoryRegion, NkiTensor, as_dtype, fail
+from ranvier.nki.tensor import DynamicSlice, MemoryRegion, NkiTensor, as_dtype, fail, shown
 
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
 hbm = private_hbm = MemoryRegion.private_hbm
@@ -59,6 +59,8 @@ def full(shape, fill_value, dtype, buffer=sbuf, name="") -> NkiTensor:
 
 def fill(tensor: NkiTensor, value: float) -> None:
     """Write `value` to all elements of a new tensor."""
+    if not isinstance(value, int | float | np.generic):
+        raise fail("E0103", f"fill_value is {shown(value)}; it takes a number", argument="fill_value")
     if tensor.dtype.is_float:
         value = float(value)
     if tensor.on_chip:
@@ -123,7 +125,7 @@ def zeros_like(x, dtype=None, buffer=None, name="") -> NkiTensor:
 def tensor_argument(name: str, value: object) -> NkiTensor:
     """`value`, which must be a tensor. Raises E0103 that points at the argument `name`."""
     if not isinstance(value, NkiTensor):
-        raise fail("E0103", f"{name} is {value!r}; it takes a tensor", argument=name)
+        raise fail("E0103", f"{name} is {shown(value)}; it takes a tensor", argument=name)
     return value
 
 

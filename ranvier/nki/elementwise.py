@@ -20,7 +20,7 @@ from ranvier.nki import isa as nisa
 from ranvier.nki.calls import public
 from ranvier.nki.create import copy as copy_tile
 from ranvier.nki.create import new, tensor_argument
-from ranvier.nki.tensor import NUMBERS, NkiTensor, as_dtype, fail
+from ranvier.nki.tensor import NUMBERS, NkiTensor, as_dtype, fail, shown
 
 Operand = NkiTensor | float | int
 
@@ -80,7 +80,7 @@ def combine(op: str, x: Operand, y: Operand, dtype: object = None) -> NkiTensor:
     elif isinstance(y, NkiTensor):
         data, operand, reverse, to = y, x, True, dtype or y.dtype
     else:
-        raise fail("E0103", f"x is {x!r} and y is {y!r}; one of them must be a tile", argument="x")
+        raise fail("E0103", f"x is {shown(x)} and y is {shown(y)}; one of them must be a tile", argument="x")
     tile = new(data.shape, to)
     nisa.tensor_scalar(dst=tile, data=data, op0=op, operand0=operand, reverse0=reverse)
     return tile

@@ -27,7 +27,7 @@ from ranvier.loc import capture
 from ranvier.nki.builder import NkiInstruction
 from ranvier.nki.calls import bad_call, point_at
 from ranvier.nki.context import current, current_target
-from ranvier.nki.tensor import NUMBERS, NkiTensor, fail
+from ranvier.nki.tensor import NUMBERS, NkiTensor, fail, shown
 from ranvier.target.spec import Engine
 
 _ONE_CORE = "kernels run on one core"
@@ -139,9 +139,8 @@ def _tuples(value: Any) -> Any:
 
 
 def _show(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} (kernels see arrays as their arguments, or through nl.shared_constant)"
-    return repr(value)
+    hint = " (kernels see arrays as their arguments, or through nl.shared_constant)"
+    return shown(value) + hint * isinstance(value, np.ndarray)
 
 
 # Functions from records -----------------------------------------------------------------------------------------------
@@ -215,6 +214,10 @@ __all__ = [
     *REGISTRY, "NkiInstruction", "NkiValidationError", "dge_mode", "dma_engine", "engine", "get_nc_version",
     "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

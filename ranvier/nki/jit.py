@@ -10,31 +10,33 @@ import enum
 import functools
 import inspect
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from ranvier import config
+from ranvier import dtypes as dt
 from ranvier import target as targets
 from ranvier.dtypes import DType
 from ranvier.errors import RanvierError, error
 from ranvier.ir.kernel import Kernel
+from ranvier.isa.access import Buffer
 from ranvier.nki import arrays
 from ranvier.nki.builder import EagerBuilder, RecordingBuilder, check_result
 from ranvier.nki.calls import bad_call
 from ranvier.nki.context import maybe_current
-from ranvier.nki.tensor import NkiTensor, fail
+from ranvier.nki.tensor import NkiTensor, fail, shown
 from ranvier.target.spec import Target
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Shape and dtype of an argument, in place of an array, for `record`."""
+    """Shape and dtype of an argument, in place of an array, for `record`. Both are what `nl.ndarray` takes."""
 
-    shape: tuple[int, ...]
-    dtype: DType | str
+    shape: Sequence[int]
+    dtype: object
 
 
 class JitKernel:
@@ -45,13 +47,20 @@ class JitKernel:
     """
 
     def __init__(self, fn: Callable[..., Any], target: str | Target | None = None):
+        if not callable(fn) or isinstance(fn, type | np.ufunc):
+            raise fail("E0103", f"a kernel is a Python function, not {shown(fn)}")
         functools.update_wrapper(self, fn)
         self.fn = fn
+        self.name: str = getattr(fn, "__name__", type(fn).__name__)
         self.target = target
         self.signature = inspect.signature(fn)
 
     def __repr__(self) -> str:
-        return f"<kernel {self.fn.__qualname__}{self.signature}>"
+        return f"<kernel {self.name}{self.signature}>"
+
+    def __get__(self, instance: object, owner: type | None = None) -> JitKernel:
+        """In a class, a method: the kernel with its first argument bound to `instance`."""
+        return self if instance is None else JitKernel(self.fn.__get__(instance, owner), self.target)
 
     def __getitem__(self, grid: object) -> JitKernel:
         """The kernel on a logical core of `grid` cores; only one core is available."""
@@ -59,8 +68,8 @@ class JitKernel:
             return self
         raise fail(
             "E0104",
-            f"{self.fn.__name__}[{grid}]: programs on several cores of a logical core",
-            fix=f"call {self.fn.__name__}[1](...)",
+            f"{self.name}[{grid}]: programs on several cores of a logical core",
+            fix=f"call {self.name}[1](...)",
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -73,7 +82,7 @@ class JitKernel:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as misfit:
-            raise bad_call(self.fn.__name__, self.signature, str(misfit)) from None
+            raise bad_call(self.name, self.signature, str(misfit)) from None
         bound.apply_defaults()
         return dict(bound.arguments)
 
@@ -88,16 +97,25 @@ class JitKernel:
         `target` is a name or a `Target`; None is the one given to `nki.jit`, else the setting. Raises what the kernel
         breaks, E0102 for arguments and results that kernels cannot have.
         """
-        builder = RecordingBuilder(self.target_for(target), self.fn.__name__)
+        builder = RecordingBuilder(self.target_for(target), self.name)
 
         def add(name: str, value: Any) -> NkiTensor:
-            return builder.input(name, tuple(value.shape) or (1,), _dtype(name, value))
+            return builder.input(name, value.shape or (1,), _dtype(name, value))
 
         with builder:
             arguments = {name: _lift(name, value, add) for name, value in self.bound(args, kwargs).items()}
-            for result in _leaves(self.invoke(arguments)):
+            results = _leaves(self.invoke(arguments))
+            if not results:
+                raise fail("E0102", f"the kernel {self.name} returns no tensor, so nothing it computes is of use",
+                           fix="return the shared_hbm tensors that hold the results")
+            for result in results:
                 builder.mark_output(result)
-        return builder.finish()
+        kernel = builder.finish()
+        written = {ap.buffer.name for inst in kernel.body for ap in inst.writes()}
+        for name in kernel.outputs:
+            if name not in written:
+                raise _unwritten(kernel.by_name[name])
+        return kernel
 
     def input_arrays(self, *args: Any, **kwargs: Any) -> list[np.ndarray]:
         """The arrays among the arguments, in the order of the recorded kernel's inputs. Raises E0102, E0103."""
@@ -159,11 +177,15 @@ def _values(builder: EagerBuilder, tensor: object) -> np.ndarray:
     buffer = check_result(tensor)
     values = builder.memory.get(buffer)
     if not builder.memory.storage(buffer).shadow.written(buffer.all):
-        raise error(
-            "E0401", f"the kernel returns {buffer.name}, but has not written all of it", where=buffer.loc,
-            fix="store to every element of the result",
-        )  # fmt: skip
+        raise _unwritten(buffer)
     return values
+
+
+def _unwritten(buffer: Buffer) -> RanvierError:
+    return error(
+        "E0401", f"the kernel returns {buffer.name}, but has not written all of it", where=buffer.loc,
+        fix="store to every element of the result",
+    )  # fmt: skip
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -176,7 +198,7 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 def _dtype(name: str, value: Any) -> DType:
     try:
-        made = arrays.dtype_of(value)
+        made = dt.dtype(value.dtype) if isinstance(value, TensorSpec) else arrays.dtype_of(value)
     except RanvierError:
         raise fail("E0102", f"{name} has dtype {value.dtype}, which kernels do not take", argument=name) from None
     if not made.on_device:
@@ -193,7 +215,7 @@ def _lift(name: str, value: Any, add: Callable[[str, Any], NkiTensor]) -> Any:
     if arrays.framework(value) is not None or isinstance(value, TensorSpec):
         return add(name, value)
     if isinstance(value, (tuple, list)):
-        return type(value)(_lift(f"{name}_{i}", item, add) for i, item in enumerate(value))
+        return _like(value, [_lift(f"{name}_{i}", item, add) for i, item in enumerate(value)])
     if isinstance(value, dict):
         return {key: _lift(f"{name}_{key}", item, add) for key, item in value.items()}
     if isinstance(value, _CONSTANTS) or callable(value) or is_dataclass(value):
@@ -201,6 +223,11 @@ def _lift(name: str, value: Any, add: Callable[[str, Any], NkiTensor]) -> Any:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return add(name, value)
     raise fail("E0102", f"{name} is a {type(value).__name__}", argument=name)
+
+
+def _like(container: Any, items: list[Any]) -> Any:
+    """`items` in a container of the type of `container`, which may be a named tuple."""
+    return type(container)(*items) if hasattr(container, "_fields") else type(container)(items)
 
 
 def _leaves(result: Any) -> list[Any]:
@@ -215,5 +242,5 @@ def _lower(result: Any, convert: Callable[[Any], Any]) -> Any:
     if isinstance(result, dict):
         return {key: _lower(value, convert) for key, value in result.items()}
     if isinstance(result, (tuple, list)):
-        return type(result)(_lower(value, convert) for value in result)
+        return _like(result, [_lower(value, convert) for value in result])
     return None if result is None else convert(result)

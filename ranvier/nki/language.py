@@ -67,6 +67,8 @@ prelu = ACT["prelu"]
 
 _LOOPS = "use a loop with bounds that are known while the kernel is made; it is unrolled"
 _REMAINDER = "no engine has an instruction for it; subtract multiply(floor(multiply(x, reciprocal(y))), y)"
+_SLICES = "index with slices: x[0:128, i * 512 : (i + 1) * 512]; there are no masks, so cut with min()"
+_ONE_CORE = "kernels run on one core"
 _MX = "MX formats are not available; use bfloat16 or float8 tiles"
 NOT_AVAILABLE = MappingProxyType({
     "divide": "no engine has an instruction for it; multiply by the reciprocal",
@@ -82,8 +84,21 @@ NOT_AVAILABLE = MappingProxyType({
     "float8_e4m3fn_x4": _MX,
     "float4_e2m1fn_x4": _MX,
     "NKIObject": "use a dataclass",
+    # Of the first NKI, and no longer part of it:
+    "arange": _SLICES,
+    "mgrid": _SLICES,
+    "par_dim": "leave it out: dimension 0 is the partition dimension",
+    "loop_reduce": "accumulate with nl.add, or in PSUM with nc_matmul",
+    "atomic_rmw": "load, compute and store",
+    "static_cast": "copy into a tile of the other dtype with nl.copy",
+    "nc": _ONE_CORE,
+    "spmd_dim": _ONE_CORE,
 })  # fmt: skip
-"""Names of NKI that are not available here, and what to use instead."""
+"""Names of NKI, present and past, that are not available here, and what to use instead."""
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ from ranvier.errors import RanvierError, error
 from ranvier.isa.access import AccessPattern, Indirect, Space
 from ranvier.loc import capture
 from ranvier.nki.context import current, maybe_current
+from ranvier.nki.refused import NoOperators
 from ranvier.nki.views import Pair, infer, rescale, restride, row_major
 
 NUMBERS = (int, float, np.number, np.bool_)
@@ -68,8 +69,23 @@ def as_dtype(what: object) -> DType:
     return made
 
 
+def shown(value: object) -> str:
+    """A wrong argument or result as messages name it: an array by its shape, a function by its name."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    name = getattr(value, "__name__", None)
+    return repr(value) if name is None else f"the {type(value).__name__} {name}"
+
+
+def _integers(what: str, values: object) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(value) for value in values)  # type: ignore[attr-defined]
+    except TypeError:
+        raise fail("E0203", f"{what} is {values!r}; it is made of integers") from None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class NkiTensor:
+class NkiTensor(NoOperators):
     """A tensor in HBM, SBUF or PSUM, or a view of one. Made by `nl.ndarray` and by the methods below, which never copy.
 
     `access` is the access pattern that instructions take; `shared` marks HBM tensors that outlive the kernel.
@@ -264,6 +280,10 @@ class NkiTensor:
 
     __iter__ = None
 
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype)  # type: ignore[arg-type]
+
     def __bool__(self) -> bool:
         raise fail(
             "E0103", "the values of a tensor are not known while the kernel is made, so it cannot decide a branch"
@@ -333,6 +353,7 @@ class NkiTensor:
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Dimensions in the order `dims`; the partition dimension stays first."""
+        dims = _integers("the order of dimensions", dims)
         if sorted(dims) != list(range(self.ndim)):
             raise fail("E0203", f"{tuple(dims)} is not an order of the {self.ndim} dimensions of {self.name}")
         if dims[0] != 0:
@@ -341,7 +362,7 @@ class NkiTensor:
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """`dim`, which has size 1, repeated `size` times (stride 0)."""
-        dim = self._dim(dim, lead=False)
+        dim, (size,) = self._dim(dim, lead=False), _integers("the size", (size,))
         if self.shape[dim] != 1 or size < 1:
             raise fail(
                 "E0203",
@@ -372,7 +393,7 @@ class NkiTensor:
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """`dim` split into `shape` (one -1 is worked out)."""
         dim = self._dim(dim)
-        parts = infer(tuple(shape), self.shape[dim])
+        parts = infer(_integers("the shape", shape), self.shape[dim])
         if parts is None:
             raise fail(
                 "E0203",
@@ -401,7 +422,7 @@ class NkiTensor:
 
     def reshape(self, shape: Sequence[int]) -> NkiTensor:
         """The same elements in the same order with another shape; the partition dimension stays as it is."""
-        shape = tuple(int(size) for size in shape)
+        shape = _integers("the shape", shape)
         if math.prod(shape) != self.size or any(size < 1 for size in shape):
             raise fail(
                 "E0203", f"{self.name} of shape {self.shape} has {self.size} elements, shape {shape} has another number"
@@ -492,7 +513,7 @@ class NkiTensor:
             )
         if offset is None:
             offset = self.offset * self.dtype.itemsize // to.itemsize
-        pairs = tuple((int(step), int(count)) for step, count in pattern)
+        pairs = self._pairs(pattern)
         if any(count < 1 for _, count in pairs) or len(pairs) < 1 + self.on_chip:
             raise fail("E0203", f"the pattern {list(pattern)} has no elements or too few dimensions for {self.name}")
         buffer = self.access.buffer
@@ -514,6 +535,12 @@ class NkiTensor:
             )
         made = AccessPattern(buffer, offset % row, ((1, pairs[0][1]), *pairs[1:]), to, offset // row)
         return NkiTensor(self._bounded(made), self.shared)
+
+    def _pairs(self, pattern: Sequence[Sequence[int]]) -> tuple[Pair, ...]:
+        try:
+            return tuple((operator.index(step), operator.index(count)) for step, count in pattern)
+        except (TypeError, ValueError):
+            raise fail("E0203", f"the pattern is {pattern!r}; it is made of pairs [stride, count]") from None
 
     def _bounded(self, ap: AccessPattern) -> AccessPattern:
         if not ap.is_within_buffer:

@@ -151,7 +151,75 @@ def run_time_bounds(x):
         pass
 
 
+def bias_that_is_the_result(x):
+    a = nl.load(x)
+    nisa.activation(dst=a, op=nl.exp, data=a, bias=a)
+
+
+def shape_that_is_none(x):
+    return nl.ndarray(None, nl.float32)
+
+
+def dtype_that_is_none(x):
+    return nl.ndarray((128, 4), dtype=None)
+
+
+def name_that_is_a_number(x):
+    return nl.ndarray((128, 4), nl.float32, name=3)
+
+
+def fill_with_text(x):
+    return nl.full((128, 4), "1", nl.float32)
+
+
+def operation_of_the_other_kind(x):
+    a = nl.load(x)
+    nisa.tensor_tensor(a, a, a, op=nl.sin)
+
+
+def added(x):
+    return nl.load(x) + 1.0
+
+
+def added_from_the_left(x):
+    return X + nl.load(x)
+
+
+def compared(x):
+    return nl.load(x) if nl.load(x) == 0 else None
+
+
+def numpy_function(x):
+    return np.exp(nl.load(x))
+
+
+def as_a_number(x):
+    return float(nl.load(x[0:1, 0:1]))
+
+
+def array_in_the_kernel(x):
+    return nl.sqrt(X)
+
+
+def first_nki(x):
+    return nl.load(x)[nl.arange(128)[:, None], 0:512]
+
+
 CASES = {
+    bias_that_is_the_result: ("E0304", "ISA-7", "bias has shape (128, 512); with dst of shape (128, 512) it must be "
+                              "(128, 1)", "a"),
+    shape_that_is_none: ("E0103", None, "the shape (None,) is not made of positive integers", "None"),
+    dtype_that_is_none: ("E0305", None, "None is not a dtype", "None"),
+    name_that_is_a_number: ("E0103", None, "name is 3; it takes a string", "3"),
+    fill_with_text: ("E0103", None, "fill_value is '1'; it takes a number", '"1"'),
+    operation_of_the_other_kind: ("E0309", None, "sin is not an ALU operation", "nl.sin"),
+    added: ("E0104", None, "the operator + on a tensor", None),
+    added_from_the_left: ("E0104", None, "numpy's add on a tensor", None),
+    compared: ("E0104", None, "the operator == on a tensor", None),
+    numpy_function: ("E0104", None, "numpy's exp on a tensor", None),
+    as_a_number: ("E0104", None, "float() on a tensor", None),
+    array_in_the_kernel: ("E0103", None, "x is an array of shape (128, 512); it takes a tensor", "X"),
+    first_nki: ("E0104", None, "nki.language.arange", None),
     partition_size: ("E0202", "MEM-1", "a tile of shape (192, 512) needs 192 partitions, SBUF has 128", "(192, 512)"),
     partition_size_by_name: ("E0202", "MEM-1", "needs 192 partitions", "(192, 512)"),
     psum_overflow: ("E0202", "MEM-2",

@@ -1,5 +1,6 @@
 """Running and recording kernels: arrays in and out, eager against recorded, what kernels take and return."""
 
+import collections
 import gc
 import importlib
 import subprocess
@@ -135,6 +136,7 @@ def test_structures_of_results():
 def test_record_takes_specifications():
     kernel = scale.record(nki.TensorSpec((16, 8), "bfloat16"), 4.0, target="gen2")
     assert kernel.target == "trn1" and kernel.by_name["x"].shape == (16, 8) and kernel.by_name["x"].dtype is nl.bfloat16
+    assert scale.record(nki.TensorSpec([16, 8], np.float32)).by_name["x"].dtype is nl.float32
     assert scale.record(torch.empty(16, 8, device="meta")).by_name["x"].dtype is nl.float32
     for inst in kernel.body:
         assert inst.loc.file == __file__ and inst.loc.function in ("scale", "<lambda>")
@@ -207,6 +209,67 @@ def test_results_must_be_written():
         return out
 
     refused("E0401", "has not written all of it", lambda: half(normal(4, 4)), UndefinedBehavior)
+
+
+def test_recorded_kernels_give_something():
+    def nothing(x):
+        nl.load(x)
+
+    def unwritten(x):
+        return nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+
+    assert nki.jit(nothing)(normal(4, 4)) is None
+    for fn, code, text in ((nothing, "E0102", "nothing returns no tensor"), (unwritten, "E0401", "has not written")):
+        with pytest.raises(RanvierError, match=text) as caught:
+            nki.jit(fn).record(normal(4, 4))
+        assert caught.value.code == code
+
+
+def test_kernels_as_methods():
+    class Scaling:
+        def __init__(self, factor):
+            self.factor = factor
+
+        @nki.jit(target="trn1")
+        def run(self, x):
+            return scale(x, self.factor)
+
+        @staticmethod
+        @nki.jit
+        def twice(x):
+            return scale(x)
+
+    x = normal(8, 16)
+    assert np.array_equal(Scaling(3.0).run(x), 3 * x) and np.array_equal(Scaling.twice(x), 2 * x)
+    assert Scaling(3.0).run.record(x).target == "trn1" and Scaling.run.name == "run"
+
+
+def test_named_tuples_keep_their_type():
+    Pair = collections.namedtuple("Pair", "left right")
+
+    @nki.jit
+    def swap(pair):
+        assert isinstance(pair, Pair)
+        return Pair(scale(pair.right, 1.0), scale(pair.left, 1.0))
+
+    x, y = normal(4, 4), normal(4, 4)
+    result = swap(Pair(x, y))
+    assert isinstance(result, Pair) and np.array_equal(result.left, y) and np.array_equal(result.right, x)
+
+
+@pytest.mark.parametrize("what", [3, int, np.add, "kernel"])
+def test_kernels_are_functions(what):
+    for make in (nki.jit, nki.simulate):
+        with pytest.raises(UserError, match="a kernel is a Python function") as caught:
+            make(what)
+        assert caught.value.code == "E0103"
+
+
+@pytest.mark.parametrize("name", sorted(nki.NOT_AVAILABLE))
+def test_names_of_other_versions_say_what_to_use(name):
+    with pytest.raises(RanvierError, match=f"nki.{name}") as caught:
+        exec(f"from ranvier.nki import {name}")
+    assert caught.value.code == "E0104" and caught.value.where.file == "<string>"
 
 
 def test_inputs_are_not_written():

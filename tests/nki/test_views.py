@@ -260,6 +260,11 @@ REFUSED = {
     "indirect": (lambda t, h: t.indirect(t), "E0104", "indirect"),
     "assignment": (lambda t, h: t.__setitem__(0, 1), "E0104", "not assigned"),
     "branch": (lambda t, h: bool(t), "E0103", "branch"),
+    "permute by a number": (lambda t, h: t.permute(1), "E0203", "made of integers"),
+    "broadcast to text": (lambda t, h: t[:, 0:1].broadcast(1, "3"), "E0203", "made of integers"),
+    "reshape to text": (lambda t, h: t.reshape("ab"), "E0203", "made of integers"),
+    "ap of numbers": (lambda t, h: t.ap([1, 2]), "E0203", "made of pairs"),
+    "ap of triples": (lambda t, h: t.ap([[1, 2, 3]]), "E0203", "made of pairs"),
     "rearrange": (lambda t, h: t.rearrange(("a", "b"), ("a", "c")), "E0203", "named once"),
     "dtype": (lambda t, h: t.view("complex64"), "E0305", "complex64"),
 }
@@ -275,6 +280,19 @@ def test_refused(case):
             make(t, h)
     assert caught.value.code == code
     assert caught.value.where is not None and caught.value.where.file == __file__
+
+
+def test_tensors_are_compared_and_hashed_by_identity():
+    with EagerBuilder(TRN2) as builder:
+        a, b = builder.alloc((2, 2), "float32"), builder.alloc((2, 2), "float32")
+        assert a == a and a in [a, b] and len({a, b, a}) == 2 and (a == None) is False  # noqa: E711
+
+
+def test_numpy_sees_the_values():
+    with EagerBuilder(TRN2) as builder:
+        tile = builder.alloc((2, 3), "bfloat16", Space.SBUF)
+        nisa.memset(dst=tile, value=1.5)
+        assert np.array_equal(np.asarray(tile, np.float32), np.full((2, 3), 1.5, np.float32))
 
 
 def test_iteration_is_refused():
