@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ranvier.errors import error
-
-PARTITIONS = 128
+from ranvier.kernels.sizes import PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)

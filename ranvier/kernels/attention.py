@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ranvier.kernels.matmul import spans
+from ranvier.kernels.sizes import BANK_COLUMNS
 from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 from ranvier.nki.tensor import NkiTensor
 
-BANK_COLUMNS = 512
-PARTITIONS = 128
 MASKED = -1.0e30
 """Added to scores that do not count: finite, so that no inf - inf arises, and far below any score."""
 EMPTY_MAX = 1.0e25

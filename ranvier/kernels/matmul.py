@@ -7,10 +7,6 @@ from collections.abc import Sequence
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
 
-PARTITIONS = 128
-STATIONARY_COLUMNS = 128
-MOVING_COLUMNS = 512
-
 
 def spans(size: int, step: int) -> list[tuple[int, int]]:
     """(start, length) of the pieces of `size` that are at most `step` long."""

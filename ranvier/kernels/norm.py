@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ranvier.kernels.matmul import spans
+from ranvier.kernels.sizes import STATISTICS_COLUMNS
 from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 from ranvier.nki.tensor import NkiTensor
-
-STATISTICS_COLUMNS = 512
 
 
 def inverse_root(dst: NkiTensor, data: NkiTensor, epsilon: float) -> None:
@@ -67,28 +66,29 @@ def rms_norm(dst: NkiTensor, data: NkiTensor, weight: NkiTensor | None, epsilon:
         )
 
 
-def softmax(dst: NkiTensor, data: NkiTensor) -> None:
-    """dst = exp(data - max) / sum over the free dimension of [P, N] tiles; float32 inside."""
+def _powers(data: NkiTensor) -> tuple[NkiTensor, NkiTensor, NkiTensor]:
+    """float32 tiles: exp(data - max) [P, N], its sums [P, 1], and -max [P, 1] over the free dimension."""
     partitions, size = data.shape
     negative_max = nl.ndarray((partitions, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.tensor_reduce(dst=negative_max, op=nl.maximum, data=data, axis=1, negate=True)
     powers = nl.ndarray((partitions, size), dtype=nl.float32, buffer=nl.sbuf)
     total = nl.ndarray((partitions, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.activation_reduce(dst=powers, op=nl.exp, data=data, reduce_op=nl.add, reduce_res=total, bias=negative_max)
-    inverse = nl.ndarray((partitions, 1), dtype=nl.float32, buffer=nl.sbuf)
+    return powers, total, negative_max
+
+
+def softmax(dst: NkiTensor, data: NkiTensor) -> None:
+    """dst = exp(data - max) / sum over the free dimension of [P, N] tiles; float32 inside."""
+    powers, total, _ = _powers(data)
+    inverse = nl.ndarray(total.shape, dtype=nl.float32, buffer=nl.sbuf)
     nisa.reciprocal(dst=inverse, data=total)
     nisa.tensor_scalar(dst=dst, data=powers, op0=nl.multiply, operand0=inverse)
 
 
 def log_softmax(dst: NkiTensor, data: NkiTensor) -> None:
     """dst = data - max - log(sum(exp(data - max))) over the free dimension of [P, N] tiles; float32 inside."""
-    partitions, size = data.shape
-    negative_max = nl.ndarray((partitions, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_reduce(dst=negative_max, op=nl.maximum, data=data, axis=1, negate=True)
-    powers = nl.ndarray((partitions, size), dtype=nl.float32, buffer=nl.sbuf)
-    total = nl.ndarray((partitions, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.activation_reduce(dst=powers, op=nl.exp, data=data, reduce_op=nl.add, reduce_res=total, bias=negative_max)
-    logarithm = nl.ndarray((partitions, 1), dtype=nl.float32, buffer=nl.sbuf)
+    _, total, negative_max = _powers(data)
+    logarithm = nl.ndarray(total.shape, dtype=nl.float32, buffer=nl.sbuf)
     nisa.activation(dst=logarithm, op=nl.log, data=total)
     nisa.tensor_scalar(
         dst=dst, data=data, op0=nl.add, operand0=negative_max, op1=nl.subtract, operand1=logarithm

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranvier.errors import RanvierError
+from ranvier.kernels import sizes
 from ranvier.target import Confidence, Engine, Fact, Target, from_json, get, names
 from ranvier.target.fact import carry_over, documented
 from ranvier.target.features import FEATURES
@@ -217,3 +218,12 @@ def test_carry_over_refuses_unknown_fields():
 def test_unknown_features_are_refused():
     assert code_of(lambda: dataclasses.replace(get("trn2"), features=frozenset({"teleport"}))) == "E0805"
     assert isinstance(get("trn2"), Target)
+
+
+def test_sizes_that_kernels_are_written_for_hold_on_all_targets():
+    for target in map(get, names()):
+        assert sizes.PARTITIONS == target.sbuf.partitions.value == target.psum.partitions.value
+        assert target.tensor.stationary_fmax.value == sizes.STATIONARY_COLUMNS
+        assert target.tensor.moving_fmax.value == sizes.MOVING_COLUMNS
+        assert target.psum.bank_bytes.value // 4 == sizes.BANK_COLUMNS
+        assert target.limits.bn_stats_fmax.value == sizes.STATISTICS_COLUMNS

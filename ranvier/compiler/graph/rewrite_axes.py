@@ -11,8 +11,7 @@ from ranvier.graph.core import Node, Value
 from ranvier.graph.indexing import ScatterAlong, Take, TakeAlong
 from ranvier.graph.movement import Concat, Slice
 from ranvier.graph.reduce import ArgReduce, Reduce
-
-PARTITIONS = 128
+from ranvier.kernels.sizes import PARTITIONS
 
 
 def _to_last(rank: int, axis: int) -> tuple[int, ...]:

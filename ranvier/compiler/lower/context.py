@@ -22,7 +22,7 @@ from ranvier.graph.core import Graph, Node, Value
 from ranvier.graph.movement import Reshape
 from ranvier.ir.kernel import ParamSource
 from ranvier.isa.access import AccessPattern, Buffer
-from ranvier.kernels.matmul import MOVING_COLUMNS
+from ranvier.kernels.sizes import MOVING_COLUMNS
 from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 from ranvier.nki.builder import RecordingBuilder

@@ -18,7 +18,8 @@ from ranvier.graph.composite import Linear
 from ranvier.graph.core import Node, Value
 from ranvier.graph.elementwise import Binary
 from ranvier.graph.movement import Transpose
-from ranvier.kernels.matmul import MOVING_COLUMNS, accumulate, spans
+from ranvier.kernels.matmul import accumulate, spans
+from ranvier.kernels.sizes import MOVING_COLUMNS
 from ranvier.nki.tensor import NkiTensor
 
 WEIGHT_BLOCK_BYTES = 24 * 1024

@@ -23,7 +23,8 @@ from ranvier.compiler.lower.view import HbmView
 from ranvier.errors import error
 from ranvier.graph.contract import Conv, Pool
 from ranvier.graph.core import Node, Value
-from ranvier.kernels.matmul import MOVING_COLUMNS, accumulate, spans
+from ranvier.kernels.matmul import accumulate, spans
+from ranvier.kernels.sizes import MOVING_COLUMNS
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
 

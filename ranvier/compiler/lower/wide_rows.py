@@ -12,7 +12,8 @@ from ranvier.compiler.lower.step import Chunk
 from ranvier.graph.composite import LayerNorm, LogSoftmax, RmsNorm, Softmax
 from ranvier.graph.core import Node, Value
 from ranvier.kernels.matmul import spans
-from ranvier.kernels.norm import STATISTICS_COLUMNS, inverse_root
+from ranvier.kernels.norm import inverse_root
+from ranvier.kernels.sizes import STATISTICS_COLUMNS
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
 

@@ -10,8 +10,6 @@ from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 from ranvier.nki.tensor import NkiTensor, fail
 
-PARTITIONS = 128
-
 
 def expect(holds: bool, argument: str, message: str) -> None:
     """Raise E0103 that names `argument` unless `holds`."""

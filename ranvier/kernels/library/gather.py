@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from ranvier import nki
-from ranvier.kernels.library.arguments import PARTITIONS, expect
+from ranvier.kernels.library.arguments import expect
+from ranvier.kernels.sizes import PARTITIONS
 from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 

@@ -8,8 +8,9 @@ import numpy as np
 from scipy import special
 
 from ranvier import nki
-from ranvier.kernels.library.arguments import PARTITIONS, expect, expect_shape, replicated, rows_of, wide
-from ranvier.kernels.matmul import MOVING_COLUMNS, STATIONARY_COLUMNS, accumulate, spans
+from ranvier.kernels.library.arguments import expect, expect_shape, replicated, rows_of, wide
+from ranvier.kernels.matmul import accumulate, spans
+from ranvier.kernels.sizes import MOVING_COLUMNS, PARTITIONS, STATIONARY_COLUMNS
 from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 from ranvier.nki.tensor import NkiTensor

@@ -8,8 +8,9 @@ import numpy as np
 
 from ranvier import nki
 from ranvier.kernels import norm
-from ranvier.kernels.library.arguments import PARTITIONS, expect, expect_shape, replicated, rows_of, wide
+from ranvier.kernels.library.arguments import expect, expect_shape, replicated, rows_of, wide
 from ranvier.kernels.matmul import spans
+from ranvier.kernels.sizes import PARTITIONS
 from ranvier.nki import isa as nisa
 from ranvier.nki import language as nl
 from ranvier.nki.tensor import NkiTensor
