@@ -136,7 +136,7 @@ class TileEmitter:
             before = self.pending(value)
             if before is not None and before.kind == "scalar" and len(before.operations) == 2:
                 fused = self._act("relu", value)
-                if fused.scale != 1.0 or fused.bias is not None:
+                if isinstance(fused.scale, NkiTensor) or fused.scale != 1.0 or fused.bias is not None:
                     return fused
             return self._chain(value, ("maximum", 0.0, False))
         if kind == "logical_not" or (kind == "bitwise_not" and value.dtype is dt.bool_):
