@@ -7,9 +7,11 @@ instruction is bound to its memory once, and a run is a walk through a list of b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ranvier.errors import UndefinedBehavior, error
 from ranvier.ir.kernel import Kernel
@@ -24,6 +26,16 @@ from ranvier.sim.shadow import Shadow
 from ranvier.target.spec import Target
 
 Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """How instructions execute: without numpy's warnings (NaN and overflow are results), and on one thread.
+
+    Products of tiles are too small to share: threads that wait for each other cost several times what they save.
+    """
+    with np.errstate(all="ignore"), threadpool_limits(1, "blas"):
+        yield
 
 
 class Interpreter:
@@ -65,7 +77,7 @@ class Interpreter:
         if observe is None:
             self.walk()
         else:
-            with np.errstate(all="ignore"):
+            with quiet():
                 for slot, call in zip(self._order, self._calls, strict=True):
                     call()
                     observe(slot, core.memory)
@@ -73,7 +85,7 @@ class Interpreter:
 
     def walk(self) -> None:
         """Execute the program on memory as it is, after a first `run`; what a run does besides is left out."""
-        with np.errstate(all="ignore"):
+        with quiet():
             for call in self._calls:
                 call()
 
@@ -132,7 +144,7 @@ def run_kernel(
     """
     memory = kernel_memory(kernel, params or {})
     set_inputs(memory, kernel, inputs)
-    with np.errstate(all="ignore"):
+    with quiet():
         for index, inst in enumerate(kernel.body):
             check_written(inst, memory)
             bind(inst, memory, target)()
