@@ -1,7 +1,7 @@
 """Random graphs whose results can be compared: every value's range is known, and whether it is exact.
 
-Operations that jump (comparisons, rounding, order) are only applied to exact values, since a difference in the last
-place before a jump is a difference of one after it. A value is exact if it is a multiple of a power of two, small enough
+Operations that jump (comparisons, rounding, order) are only applied to exact values: a difference in the last place
+before a jump is a difference of one after it. A value is exact if it is a multiple of a power of two, small enough
 for its dtype to hold it and every sum it is part of.
 """
 
@@ -29,6 +29,7 @@ from ranvier.graph import (
     Reverse,
     Rope,
     ScatterAlong,
+    Silu,
     Sort,
     TakeAlong,
     TensorType,
@@ -130,7 +131,7 @@ class Maker:
         return value
 
     def pick(self, test: Callable[[Value], bool], shape: Callable[[], tuple[int, ...]], dtype: DType) -> Value:
-        """A value for which `test` holds; a new one of `shape` and `dtype` if there is none, and sometimes otherwise."""
+        """A value for which `test` holds; if there is none, and sometimes anyway, a new one of `shape` and `dtype`."""
         fitting = [v for v in self.values if test(v)]
         if fitting and self.r.random() < 0.85:
             return self.r.choice(fitting[-6:])
@@ -171,10 +172,16 @@ class Maker:
 # -- element-wise
 
 
+SMOOTH = tuple("tanh sigmoid erf sin cos exp gelu gelu_tanh silu log sqrt rsqrt reciprocal expm1 log1p".split())
+INTEGER = tuple(
+    "add sub mul maximum minimum bitwise_and bitwise_or bitwise_xor abs neg relu square clamp left_shift right_shift "
+    "floor_div mod fmod bitwise_not sign".split()
+)
+
+
 def smooth(m: Maker) -> None:
     x = m.floats()
-    kind = m.r.choice(("tanh", "sigmoid", "erf", "sin", "cos", "exp", "gelu", "gelu_tanh", "silu", "log", "sqrt", "rsqrt",
-                       "reciprocal", "expm1", "log1p"))  # fmt: skip
+    kind = m.r.choice(SMOOTH)
     b = m.b
     if kind in ("exp", "expm1"):
         x = b.clamp(x, -3.0, 3.0)
@@ -185,16 +192,10 @@ def smooth(m: Maker) -> None:
     elif kind == "gelu_tanh":
         y = b.gelu(x, "tanh")
     elif kind == "silu":
-        y = b.emit(_silu(), x)
+        y = b.emit(Silu(), x)
     else:
         y = b.unary(kind, x)
     m.keep(y, Known(max(21.0, m.known.get(x, Known(21.0)).bound)))
-
-
-def _silu():
-    from ranvier.graph import Silu
-
-    return Silu()
 
 
 def linear_unary(m: Maker) -> None:
@@ -254,9 +255,7 @@ def jumping_binary(m: Maker) -> None:
 def integer(m: Maker) -> None:
     dtype = m.r.choice((dt.int32, dt.int32, dt.int64, dt.uint8, dt.int8))
     x = m.pick(lambda v: v.dtype is dtype, m.shape, dtype)
-    kinds = ["add", "sub", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor", "abs", "neg", "relu",
-             "square", "clamp", "left_shift", "right_shift", "floor_div", "mod", "fmod", "bitwise_not", "sign"]  # fmt: skip
-    kind = m.r.choice(kinds)
+    kind = m.r.choice(INTEGER)
     known = Known(2**31 if dtype.itemsize > 2 else 2**7, 0)
     if kind == "clamp":
         y = m.b.clamp(x, m.r.choice((None, 0, 1)), m.r.choice((None, 2, 3.5)))
@@ -510,7 +509,8 @@ def attending(m: Maker) -> None:
         k = m.b.transpose(m.fresh((batch, k_len, kv, size), m.dtype), (0, 2, 1, 3))
         v = m.b.transpose(m.fresh((batch, k_len, kv, dv), m.dtype), (0, 2, 1, 3))
     else:
-        q, k, v = (m.fresh(s, m.dtype) for s in ((batch, heads, q_len, size), (batch, kv, k_len, size), (batch, kv, k_len, dv)))
+        q = m.fresh((batch, heads, q_len, size), m.dtype)
+        k, v = m.fresh((batch, kv, k_len, size), m.dtype), m.fresh((batch, kv, k_len, dv), m.dtype)
     causal = r.random() < 0.3
     mask = []
     if r.random() < 0.5:

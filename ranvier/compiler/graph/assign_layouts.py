@@ -68,7 +68,7 @@ def reduction_layout(shape: tuple[int, ...], axes: tuple[int, ...]) -> Layout | 
     return Layout(before * reduced, after, 1)
 
 
-def wanted(group: Group, operand: Value, producers: dict[Value, Node], own: Layout | None) -> Layout | None:
+def wanted(group: Group, operand: Value, own: Layout | None) -> Layout | None:
     """The layout in which `group` reads `operand` best; None where it does not matter."""
     anchor = group.anchor
     if anchor is None or operand not in anchor.inputs:
@@ -120,7 +120,7 @@ def assign_layouts(graph: Graph, groups: tuple[Group, ...]) -> dict[Value, Layou
         if group.anchor is not None and isinstance(group.anchor.op, Attention):
             wants = _attention_wants(group.anchor, producers)
         else:
-            wants = [(v, layout) for v in group.inputs if (layout := wanted(group, v, producers, own)) is not None]
+            wants = [(v, layout) for v in group.inputs if (layout := wanted(group, v, own)) is not None]
         for value, layout in wants:
             votes.setdefault(root(value, producers), Counter())[layout] += 1
     return chosen

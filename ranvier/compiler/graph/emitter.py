@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from ranvier.graph.builder import GraphBuilder
 from ranvier.graph.core import Constant, Graph, Node, Op, Value, infer_types
 from ranvier.graph.indexing import Full
 from ranvier.graph.movement import Reshape, Slice, Transpose
@@ -34,6 +37,15 @@ class Emitter:
         self.nodes.append(node)
         for value in node.outputs:
             self.producers[value] = node
+
+    def decompose(self, node: Node) -> Value:
+        """A composite as the smaller operations that it stands for."""
+        builder = GraphBuilder(locate=False)
+        result = node.op.decompose(builder, *node.inputs)
+        self.constants += builder.constants
+        for made in builder.nodes:
+            self.add(replace(made, loc=self.loc))
+        return result
 
     def number(self, value: float, like: Value) -> Value:
         array = np.asarray(value, dtype=like.dtype.np)

@@ -38,7 +38,7 @@ def along_last(out: Emitter, node: Node) -> tuple[Value, ...] | None:
 
 
 def neighbouring_axes(out: Emitter, node: Node) -> Value | None:
-    """A reduction over axes that are not neighbours, or of many elements to one, which two steps spread over partitions."""
+    """A reduction over axes that are not neighbours, or of many elements to one, in two steps to use all partitions."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Reduce)
     rank, axes = len(x.shape), op.axes
@@ -57,15 +57,39 @@ def neighbouring_axes(out: Emitter, node: Node) -> Value | None:
     return out.reshape(reduced, node.output.shape)
 
 
-def global_pool_to_reduce(out: Emitter, node: Node) -> Value | None:
-    """Pooling with one window that covers the whole image."""
+def simplify_pool(out: Emitter, node: Node) -> Value | None:
+    """One window that covers the whole image is a reduction; three dimensions are pooled in two steps."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, Pool)
     spatial = x.shape[2:]
-    if op.kernel != spatial or any(p != (0, 0) for p in op.padding) or any(d != 1 for d in op.dilation or ()):
+    if op.kernel == spatial and all(p == (0, 0) for p in op.padding) and all(d == 1 for d in op.dilation):
+        kind = "mean" if op.kind == "avg" else "max"
+        return out.emit(Reduce(kind, tuple(range(2, len(x.shape))), True), x)
+    if len(spatial) != 3:
         return None
-    kind = "mean" if op.kind == "avg" else "max"
-    return out.emit(Reduce(kind, tuple(range(2, len(x.shape))), True), x)
+    # Maximum and average, and the number of elements that a window averages over, are those of the axes one by one.
+    batch, channels, depth, height, width = x.shape
+    plane = _along_axes(op, slice(1, 3))
+    flat = out.emit(plane, out.reshape(x, (batch, channels * depth, height, width)))
+    lines = out.reshape(flat, (batch, channels, depth, flat.shape[2] * flat.shape[3]))
+    along = _along_axes(op, slice(0, 1))
+    along = replace(along, kernel=(*along.kernel, 1), stride=(*along.stride, 1), padding=(*along.padding, (0, 0)),
+                    dilation=(*along.dilation, 1))  # fmt: skip
+    return out.reshape(out.emit(along, lines), node.output.shape)
+
+
+def _along_axes(op: Pool, axes: slice) -> Pool:
+    return replace(
+        op, kernel=op.kernel[axes], stride=op.stride[axes], padding=op.padding[axes], dilation=op.dilation[axes]
+    )
+
+
+def without_empty(out: Emitter, node: Node) -> Value | None:
+    """A concatenation without the operands that have no elements."""
+    kept = tuple(v for v in node.inputs if v.type.elements)
+    if len(kept) == len(node.inputs) or not kept:
+        return None
+    return kept[0] if len(kept) == 1 else out.emit(node.op, *kept)
 
 
 def take_along_first(out: Emitter, node: Node) -> Value | None:

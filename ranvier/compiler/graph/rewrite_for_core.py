@@ -12,10 +12,11 @@ from ranvier.compiler.graph.emitter import Emitter
 from ranvier.compiler.graph.rewrite_axes import (
     along_last,
     gather_along_last,
-    global_pool_to_reduce,
     neighbouring_axes,
     scatter_along_last,
+    simplify_pool,
     take_along_first,
+    without_empty,
 )
 from ranvier.compiler.graph.rewrite_convolution import simplify_convolution
 from ranvier.dtypes import bool_
@@ -25,7 +26,7 @@ from ranvier.graph.contract import Conv, MatMul, Pool
 from ranvier.graph.core import Graph, Node, Op, Value
 from ranvier.graph.elementwise import Binary, Unary
 from ranvier.graph.indexing import ScatterAlong, Sort, Take, TakeAlong, TopK
-from ranvier.graph.movement import Broadcast, Reshape, Slice, Transpose
+from ranvier.graph.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from ranvier.graph.reduce import ArgReduce, CumSum, Reduce
 
 Rule = Callable[[Emitter, Node], Value | tuple[Value, ...] | None]
@@ -164,8 +165,14 @@ def _and_true(out: Emitter, node: Node) -> Value | None:
     return None
 
 
-def _mask_before_broadcast(out: Emitter, node: Node) -> Value | None:
+WIDEST_VALUES = 512
+"""Most elements of one head's values: a row of results has to fit in a PSUM bank."""
+
+
+def _attention(out: Emitter, node: Node) -> Value | None:
     """Attention broadcasts its mask itself: the mask as it was before somebody broadcast it."""
+    if node.inputs[2].shape[-1] > WIDEST_VALUES:
+        return out.decompose(node)
     if len(node.inputs) < 4:
         return None
     made = out.producers.get(node.inputs[3])
@@ -187,10 +194,11 @@ def _take(out: Emitter, node: Node) -> Value | None:
 RULES: dict[type[Op], Rule] = {
     Take: _take,
     Binary: _and_true,
-    Attention: _mask_before_broadcast,
+    Attention: _attention,
     Rope: _rope_before_split,
     Conv: _conv,
-    Pool: global_pool_to_reduce,
+    Pool: simplify_pool,
+    Concat: without_empty,
     BatchNorm: _batch_norm_to_scale,
     GroupNorm: _group_norm_to_layer_norm,
     MatMul: _matmul_to_linear,

@@ -138,8 +138,9 @@ class Lowering:
         """
         width = value.shape[-1]
         total = math.prod(value.shape[:-1])
-        if (self.root(value), Layout(total, width, 1)) in self._tiles or self.fits(Layout(total, width, 1), value.dtype):
-            whole = self.tiles(value, Layout(total, width, 1))
+        columns = Layout(total, width, 1)
+        if (self.root(value), columns) in self._tiles or self.fits(columns, value.dtype):
+            whole = self.tiles(value, columns)
             return [t.reshape((t.shape[0], total))[:, start : start + size] for t in whole.tiles]
         source = self.new_tiles(Layout(1, size, width), value.dtype)
         view = self.view_in(value, Layout(1, total, width))

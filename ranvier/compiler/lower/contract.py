@@ -54,7 +54,7 @@ def finish(
 
 
 COLUMNS_BYTES = 96 * 1024
-"""Bytes per partition that the columns of the left operand take; of larger operands a block of rows at a time is used."""
+"""Bytes per partition that the columns of the left operand take; larger operands come a block of rows at a time."""
 
 
 def lower_linear(ctx: Lowering, group: Group) -> None:

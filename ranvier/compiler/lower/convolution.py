@@ -54,7 +54,7 @@ class Window:
         return row0 * self.stride[0], (rows - 1) * self.stride[0] + (self.taps[0] - 1) * self.dilation[0] + 1
 
     def tap(self, image: NkiTensor, y: int, x: int, at: Band) -> NkiTensor:
-        """The result's positions `at`, seen through tap (y, x) of a padded [P, H, W] image that starts at row at.top."""
+        """The result's positions `at`, seen through tap (y, x) of a padded [P, H, W] image from row at.top on."""
         (sy, sx), (dy, dx) = self.stride, self.dilation
         top, left = at.row0 * sy - at.top + y * dy, at.column0 * sx + x * dx
         down, across = (at.rows - 1) * sy + 1, (at.columns - 1) * sx + 1
@@ -63,7 +63,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Positions of a result: rows [row0, row0 + rows), columns [column0, column0 + columns); an image from row `top` on."""
+    """Positions of a result: rows [row0, row0 + rows) and columns [column0, column0 + columns).
+
+    The padded image that they are computed from begins at its row `top`.
+    """
 
     row0: int
     rows: int
@@ -92,8 +95,10 @@ IMAGE_BYTES = 48 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Result rows [row0, row0 + rows) of image n, and the padded rows they need: a [channels, H, W] tile for each chunk of
-    channels, from padded row `top` on."""
+    """Result rows [row0, row0 + rows) of image n, and the padded rows they need.
+
+    `images` has a [channels, H, W] tile for each chunk of channels, from padded row `top` on.
+    """
 
     n: int
     row0: int
@@ -110,8 +115,8 @@ def blocks(ctx: Lowering, x: Value, layout: Layout, window: Window, fill: float)
     for n in range(layout.a):
         for row0, rows in spans(window.out[0], together):
             top, height = window.rows_of(row0, rows) if rows < window.out[0] else (0, window.padded[0])
-            images = [_image(ctx, x, layout, window, fill, Chunk(b0, b, n, 1, top, height)) for b0, b in layout.chunks()]
-            yield Block(n, row0, rows, top, tuple(images))
+            parts = [Chunk(b0, b, n, 1, top, height) for b0, b in layout.chunks()]
+            yield Block(n, row0, rows, top, tuple(_image(ctx, x, layout, window, fill, part) for part in parts))
 
 
 def _image(ctx: Lowering, x: Value, layout: Layout, window: Window, fill: float, part: Chunk) -> NkiTensor:

@@ -29,7 +29,9 @@ def _tensors(e: TileEmitter, op: str, x: NkiTensor, y: NkiTensor) -> NkiTensor:
     return result
 
 
-def _scalar(e: TileEmitter, x: NkiTensor, *operations: tuple[str, float | None], dtype: dt.DType = dt.float32) -> NkiTensor:
+def _scalar(
+    e: TileEmitter, x: NkiTensor, *operations: tuple[str, float], dtype: dt.DType = dt.float32
+) -> NkiTensor:
     result = e.temp(dtype)
     (op0, operand0), (op1, operand1) = operations[0], operations[1] if len(operations) == 2 else (None, None)
     nisa.tensor_scalar(dst=result, data=x, op0=op0, operand0=operand0, op1=op1, operand1=operand1)
@@ -61,7 +63,7 @@ def _through_integers(e: TileEmitter, x: NkiTensor) -> NkiTensor:
 def nearest(e: TileEmitter, x: NkiTensor) -> NkiTensor:
     """x rounded to the nearest integer, halves to even, as float32. What int32 does not hold stays as it is."""
     result = _through_integers(e, x)
-    small = _scalar(e, x, ("abs", None), ("less", WHOLE), dtype=dt.uint8)
+    small = _scalar(e, x, ("abs", 0.0), ("less", WHOLE), dtype=dt.uint8)
     nisa.tensor_copy_predicated(dst=result, src=e.in_sbuf_as(x, dt.float32), predicate=small, reverse_pred=True)
     return result
 
@@ -106,7 +108,7 @@ def isnan(e: TileEmitter, x: NkiTensor) -> Step:
 
 
 def isinf(e: TileEmitter, x: NkiTensor) -> Step:
-    return Step("scalar", x, (("abs", None, False), ("equal", math.inf, False)))
+    return Step("scalar", x, (("abs", 0.0, False), ("equal", math.inf, False)))
 
 
 def expm1(e: TileEmitter, x: NkiTensor) -> Step:
@@ -144,13 +146,14 @@ UNARY: dict[str, Callable[[TileEmitter, NkiTensor], Operand | Step]] = {
 
 def arc_tangent(e: TileEmitter, y: NkiTensor, x: NkiTensor) -> Step:
     """The angle of (x, y). The scalar engine's arctan takes the ratio of the shorter to the longer side."""
-    long_y, long_x = _scalar(e, y, ("abs", None)), _scalar(e, x, ("abs", None))
+    long_y, long_x = _scalar(e, y, ("abs", 0.0)), _scalar(e, x, ("abs", 0.0))
     longer, shorter = _tensors(e, "maximum", long_y, long_x), _tensors(e, "minimum", long_y, long_x)
     ratio = _tensors(e, "multiply", shorter, reciprocal(e, _scalar(e, longer, ("maximum", 1e-37))))
     angle = e.temp()
     nisa.activation(dst=angle, op="arctan", data=ratio)
     # a, or pi/2 - a where the y side is longer; then that, or pi minus it, where x is negative
-    for turned, number in ((_tensors(e, "greater", long_y, long_x), math.pi / 2), (_scalar(e, x, ("less", 0.0)), math.pi)):
+    steep, left = _tensors(e, "greater", long_y, long_x), _scalar(e, x, ("less", 0.0))
+    for turned, number in ((steep, math.pi / 2), (left, math.pi)):
         sign = _scalar(e, turned, ("multiply", -2.0), ("add", 1.0))
         signed, result = _tensors(e, "multiply", angle, sign), e.temp()
         nisa.scalar_tensor_tensor(
@@ -165,7 +168,7 @@ def arc_tangent(e: TileEmitter, y: NkiTensor, x: NkiTensor) -> Step:
 
 
 def _less_product(e: TileEmitter, x: NkiTensor, q: NkiTensor, y: NkiTensor, whole: bool) -> NkiTensor:
-    """x - q * y; exact for whole numbers below 2^24, and for floats while q is below 2^12: y in two parts of 12 digits."""
+    """x - q * y, exact for whole numbers below 2^24, and for floats while q is below 2^12: y is cut in two for that."""
     if whole:
         return _tensors(e, "subtract", x, _tensors(e, "multiply", q, y))
     high = e.temp()
@@ -177,7 +180,7 @@ def _less_product(e: TileEmitter, x: NkiTensor, q: NkiTensor, y: NkiTensor, whol
 
 def fmod(e: TileEmitter, x: NkiTensor, y: NkiTensor, whole: bool = False) -> NkiTensor:
     """The remainder of x / y with the sign of x."""
-    size, divisor = _scalar(e, x, ("abs", None)), _scalar(e, y, ("abs", None))
+    size, divisor = _scalar(e, x, ("abs", 0.0)), _scalar(e, y, ("abs", 0.0))
     quotient = nearest(e, _tensors(e, "multiply", size, reciprocal(e, divisor)))
     rest = _less_product(e, size, quotient, divisor, whole)
     rest = _tensors(e, "add", rest, _where(e, "less", 0.0, rest, divisor))

@@ -22,8 +22,10 @@ from ranvier.nki.tensor import NkiTensor
 if TYPE_CHECKING:
     from ranvier.compiler.lower.select_instructions import TileEmitter
 
-_ALU = {"add": "add", "sub": "subtract", "mul": "multiply", "maximum": "maximum", "minimum": "minimum", "pow": "power",
-        "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}  # fmt: skip
+_ALU = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "maximum": "maximum", "minimum": "minimum", "pow": "power",
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}  # fmt: skip
 
 
 def step(e: TileEmitter, node: Node) -> Operand | Step | None:
@@ -200,7 +202,8 @@ def _divide_words(e: TileEmitter, kind: str, x: NkiTensor, y: NkiTensor) -> NkiT
     # The remainder has the sign of y (floor_div, mod) or of x (fmod), or is 0.
     zero = _full(e, 0, x.dtype)
     like = _negative(e, x if kind == "fmod" else y, zero)
-    wrong = apply(e, "multiply", apply(e, "not_equal", _negative(e, rest, zero), like), apply(e, "not_equal", rest, zero))
+    other_sign = apply(e, "not_equal", _negative(e, rest, zero), like)
+    wrong = apply(e, "multiply", other_sign, apply(e, "not_equal", rest, zero))
     same = apply(e, "equal", _negative(e, y, zero), like)
     # y is added where it has the wanted sign, else subtracted
     direction = apply(e, "subtract", apply(e, "add", same, same), _full(e, 1, x.dtype))

@@ -55,6 +55,7 @@ HANDLERS: dict[type[Op], Callable[[Lowering, Group], None]] = {
 
 def lower(graph: Graph, groups: tuple[Group, ...], layouts: dict[Value, Layout], target: Target) -> Kernel:
     """The kernel of a graph. Raises E0604 for an operation that has no lowering in this form."""
+    _require_elements(graph)
     builder = RecordingBuilder(target, graph.name)
     producers = graph.producers()
     with builder, locations.pinned(None):
@@ -70,6 +71,19 @@ def lower(graph: Graph, groups: tuple[Group, ...], layouts: dict[Value, Layout],
                 tensor = builder.output(f"output{i}", value.shape or (1,), device_dtype(value.dtype))
                 _write_output(ctx, value, _shaped(HbmView.whole(tensor.access.buffer), value.shape))
     return builder.finish()
+
+
+def _require_elements(graph: Graph) -> None:
+    """No instruction covers nothing. Empty operands of concatenations, the usual case, are gone already."""
+    producers = graph.producers()
+    for value in graph.values():
+        if value.type.elements == 0:
+            node = producers.get(value)
+            name = value.name or (node.op.mnemonic if node else "")
+            raise error(
+                "E0604", f"the tensor %{name}: {value.type} has no elements", where=node.loc if node else None,
+                fix="leave tensors without elements out of the model",
+            )  # fmt: skip
 
 
 def _shaped(view: HbmView, shape: tuple[int, ...]) -> HbmView:

@@ -34,10 +34,12 @@ def operand(ctx: Lowering, value: Value, shape: tuple[int, ...], layout: Layout,
         own = Layout(math.prod(a), layout.b, math.prod(c), layout.segment)
         if own.free == 1 and layout.free > 1 and value.dtype.is_float:  # integers would lose digits as float32
             return ctx.vector(value, own, chunk.b0, chunk.b)
+        if not ctx.fits(own, value.dtype):
+            return _expanded(ctx, value, shape, layout, chunk)
         tile = ctx.tiles(value, own).rows(chunk.b0, chunk.b)
         return _spread(tile, chunk, math.prod(a) != layout.a, math.prod(c) != layout.c)
-    if all(n == 1 for n in b) and plain_free:
-        free = (*a, *c)
+    free = (*a, *c)
+    if all(n == 1 for n in b) and plain_free and ctx.fits(Layout(1, 1, math.prod(free)), value.dtype):
         tile = ctx.replica(value, free, chunk.b).reshape((chunk.b, math.prod(a), math.prod(c)))
         return _spread(tile, chunk, math.prod(a) != layout.a, math.prod(c) != layout.c)
     return _expanded(ctx, value, shape, layout, chunk)

@@ -157,7 +157,7 @@ class _Words:
         return words
 
     def _extreme(self, e: TileEmitter, words: NkiTensor) -> NkiTensor:
-        """The largest upper half, and the largest lower half among those that have it; for a minimum, the complements."""
+        """The largest upper half, and the largest lower half beside it; for a minimum, of the complements."""
         small, n = self._emitter((*words.shape[:2], 1)), words.shape[2]
         sign = 0 if words.dtype is dt.uint32 else 1 << 15
         if self.kind == "min":

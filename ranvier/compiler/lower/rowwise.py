@@ -107,7 +107,9 @@ def lower_rope(ctx: Lowering, group: Group) -> None:
     assert isinstance(node.op, Rope)
     x, cos, sin = node.inputs
     shape, size = x.shape, x.shape[-1]
-    layout = rows(shape, 2) if len(shape) == 4 else rows(shape)
+    # One row for all heads of a position, where these lie side by side: [B, S, H, D].
+    together = len(shape) == 4 and all(len(v.shape) == 4 and v.shape[2] == 1 for v in (cos, sin))
+    layout = rows(shape, 2) if together else rows(shape)
     heads, half = layout.c // size, size // 2
     # a pair is the two halves of the axis, or two neighbours
     first, second = (slice(0, size, 2), slice(1, size, 2)) if node.op.interleaved else (slice(half), slice(half, size))
@@ -145,6 +147,9 @@ def _heads(
 
             return ctx.once(("rope", value, chunk.b0, chunk.b), make).broadcast(1, heads)
     tile = operand(ctx, value, shape, layout, chunk)
+    if not isinstance(tile, NkiTensor):
+        number, tile = tile, ctx.sbuf(chunk.shape, value.dtype)
+        nisa.memset(dst=tile, value=number)
     return tile.reshape((chunk.b, heads, size))
 
 
@@ -182,7 +187,7 @@ GATHERED = 8192
 
 
 def gathered(table: HbmView, index: NkiTensor, first: int = 0, count: int | None = None) -> NkiTensor:
-    """Columns [first, first + count) of the rows of a [V, width] view that a [P, 1] index tile names, as a DMA reads them."""
+    """Columns [first, first + count) of rows of a [V, width] view, named by a [P, 1] index tile: the source of a DMA."""
     (stride, step), size = table.strides, table.shape[1] if count is None else count
     access = AccessPattern(
         table.buffer, table.offset + first * step, ((stride, index.shape[0]), (step, size)), table.buffer.dtype,

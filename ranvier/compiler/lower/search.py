@@ -1,7 +1,7 @@
 """Largest and smallest elements of rows and their positions: arg reductions, the k best, sorting.
 
-The vector engine finds the eight largest values of a row, their positions, and replaces them, so that the next eight can
-be found. It compares float32: rows of integers beyond 2^24 are compared by their upper and lower halves. NaN, which
+The vector engine finds the eight largest values of a row, their positions, and replaces them, so that the next eight
+can be found. It compares float32: rows of integers beyond 2^24 are compared by their upper and lower halves. NaN, which
 equals nothing, has no position.
 """
 
@@ -62,7 +62,8 @@ def lower_arg_reduce(ctx: Lowering, group: Group) -> None:
 
 def _too_long(node: Node, limit: int):
     shapes = ", ".join(str(v.type) for v in node.inputs)
-    return error("E0604", f"{node.op.name} of {shapes}: at most {limit} elements along the axis are supported", where=node.loc)
+    what = f"{node.op.name} of {shapes}: at most {limit} elements along the axis are supported"
+    return error("E0604", what, where=node.loc)
 
 
 def _comparable(ctx: Lowering, x: Value, layout: Layout, chunk: Chunk, negate: bool) -> NkiTensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ranvier import dtypes as dt
@@ -19,9 +19,10 @@ from ranvier.graph.elementwise import Binary, Cast, Clamp, Compare, Select, Unar
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
 
+_SYMMETRIC = ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
+              "bitwise_and", "bitwise_or", "bitwise_xor")  # fmt: skip
 _TURNED = {"greater": "less", "less": "greater", "greater_equal": "less_equal", "less_equal": "greater_equal",
-           **{name: name for name in ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and",
-                                      "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")}}  # fmt: skip
+           **{name: name for name in _SYMMETRIC}}  # fmt: skip
 """The operation that gives the same with its operands exchanged; the others are reversed by the instruction."""
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "maximum": "maximum", "minimum": "minimum",
            "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
@@ -110,7 +111,7 @@ class TileEmitter:
                 return self._act("silu", node.inputs[0])
         raise error("E0604", f"no lowering for {op} as part of an element-wise group", where=node.loc)
 
-    def scalars(self, value: Value, operations: list[tuple[str, float]]) -> Step:
+    def scalars(self, value: Value, operations: Sequence[tuple[str, float]]) -> Step:
         """One or two operations with numbers, pending."""
         data = self.as_tile(self.tile(value), value.dtype)
         return Step("scalar", data, tuple((name, number, False) for name, number in operations))
