@@ -15,7 +15,7 @@ import linecache
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CodeType, FrameType
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -38,10 +38,6 @@ class Loc:
     end_col: int = -1
     function: str = ""
     scope: str = ""
-
-    def within(self, scope: str) -> Loc:
-        """The same place, as part of the model part `scope`."""
-        return replace(self, scope=scope)
 
     def __str__(self) -> str:
         place = f"{os.path.basename(self.file)}:{self.line}"

@@ -224,18 +224,3 @@ class AccessPattern:
             return False
         (a, b), (c, d) = self.extent, other.extent
         return a < d and c < b
-
-    def covers(self, other: AccessPattern) -> bool:
-        """Whether every byte of `other`'s bounding box is touched by this pattern, as far as is easily seen."""
-        if self.buffer.name != other.buffer.name or self.index is not None or not self.is_contiguous:
-            return False
-        if self.space.on_chip and not (
-            self.partition <= other.partition
-            and other.partition + other.partitions <= self.partition + self.partitions
-        ):
-            return False
-        (a, b), (c, d) = self.extent, other.extent
-        return a <= c and d <= b
-
-    def with_dtype(self, dtype: DType) -> AccessPattern:
-        return replace(self, dtype=dtype)

@@ -1,5 +1,6 @@
 """Instances have the links their shapes promise."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -49,6 +50,12 @@ def test_links_of_chip_and_instance_agree():
         machine = instance(name)
         chip = get(machine.target).chip
         assert all(fact.value == chip.link_bytes_per_ns.value for _, _, fact in machine.links())
+
+
+def test_a_ring_of_two_has_one_link():
+    pair = dataclasses.replace(instance("trn1.32xlarge"), axes=(2, 4))
+    links = [tuple(sorted(link[:2])) for link in pair.links()]
+    assert len(links) == len(set(links)) == 4 + 8
 
 
 def test_unknown_instance():
