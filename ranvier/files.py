@@ -12,13 +12,23 @@ from typing import BinaryIO
 from ranvier.errors import error
 
 
+def as_path(what: object) -> Path:
+    """The path that `what` names. Raises E0804 if it is neither text nor a path."""
+    try:
+        return Path(what)  # type: ignore[arg-type]
+    except TypeError:
+        raise error("E0804", f"{what!r} is not a path") from None
+
+
 @contextlib.contextmanager
 def replaced_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file that takes the place of `path` when the block succeeds; when it fails, nothing changes.
 
-    Raises E0804 if the folder cannot be written to.
+    Raises E0804 if `path` is no path, is a folder, or lies in one that cannot be written to.
     """
-    path = Path(path)
+    path = as_path(path)
+    if path.is_dir():
+        raise error("E0804", f"{path} cannot be written: it is a folder", fix="give the name of a file")
     try:
         number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as cause:

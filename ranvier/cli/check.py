@@ -9,8 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ranvier.cli.output import console, print_error, print_json, progress
+from ranvier.cli.output import print_error, print_json, progress
 from ranvier.cli.spec import load_model
+from ranvier.console import console
 from ranvier.errors import RanvierError
 
 

@@ -11,8 +11,9 @@ import typer
 from rich.table import Table
 
 from ranvier import config
-from ranvier.cli.output import console, duration, print_json, progress
+from ranvier.cli.output import duration, print_json, progress
 from ranvier.cli.spec import need_torch
+from ranvier.console import console
 from ranvier.errors import error
 
 if TYPE_CHECKING:
@@ -92,15 +93,17 @@ def _print(sentences: tuple[str, ...], expected: torch.Tensor, measured: dict[st
            differences: dict[str, float], profile: Profile, page: Path) -> None:
     terminal = console()
     main = measured["bfloat16"]
-    terminal.print("Similarity of the sentences: simulated core in bfloat16 / PyTorch in float32", style="bold")
+    terminal.print("Similarity of the sentences, from the simulated core in bfloat16", style="bold")
     ours, theirs = main.output @ main.output.T, expected @ expected.T
     for i, sentence in enumerate(sentences):
         terminal.print(f"  {i + 1}. {sentence}", highlight=False)
     for i in range(len(sentences)):
-        cells = " ".join(f"{ours[i, j]:5.2f}/{theirs[i, j]:5.2f}" for j in range(i + 1))
-        terminal.print(f"  {i + 1}. {cells}", highlight=False, soft_wrap=True)
-    numbers = Table(title=f"all-MiniLM-L6-v2, batch 8 x 128 tokens, one core of {main.exe.target.title}",
-                    title_justify="left")
+        cells = " ".join(f"{ours[i, j]:5.2f}" for j in range(i + 1))
+        terminal.print(f"  {i + 1}. {cells}", highlight=False)
+    largest = float((ours - theirs).abs().max())
+    terminal.print(f"  largest difference from PyTorch in float32: {largest:.2g}\n", highlight=False)
+    terminal.print(f"all-MiniLM-L6-v2, batch 8 x 128 tokens, one core of {main.exe.target.title}", style="bold")
+    numbers = Table()
     numbers.add_column("")
     for dtype in measured:
         numbers.add_column(dtype, justify="right")

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ranvier.cli.output import console, duration, print_json, size
+from ranvier.cli.output import duration, print_json, size
+from ranvier.console import console
 
 
 def inspect(

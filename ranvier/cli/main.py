@@ -58,11 +58,12 @@ class _Commands(TyperGroup):
         return typer.main.get_command(app)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Help from the table of commands alone."""
-        formatter.write(_HEAD)
-        for name, text in COMMANDS.items():
-            formatter.write(f"  {name:9} {text}\n")
-        formatter.write(_TAIL)
+        formatter.write(_help_text())
+
+
+def _help_text() -> str:
+    """Help from the table of commands alone."""
+    return _HEAD + "".join(f"  {name:9} {text}\n" for name, text in COMMANDS.items()) + _TAIL
 
 
 def _version(wanted: bool) -> None:
@@ -90,6 +91,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     # The simulator multiplies many small matrices, where the threads of numpy's BLAS cost more than they give.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if not (sys.argv[1:] if arguments is None else arguments):
+        sys.stdout.write(_help_text())
+        sys.exit(2)
     try:
         app()(args=arguments, prog_name="ranvier")
     except RanvierError as failure:

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ranvier.cli.output import console, print_json
+from ranvier.cli.output import print_json
 from ranvier.cli.spec import need_torch
+from ranvier.console import console
 from ranvier.errors import error
 
 

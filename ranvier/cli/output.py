@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,14 +14,7 @@ from rich.text import Text
 
 from ranvier.errors import Kind, RanvierError
 
-_PIPE_COLUMNS = 120
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
-
-def console() -> Console:
-    """Standard output; wide enough for tables when it goes to a file or a pipe."""
-    made = Console()
-    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=_PIPE_COLUMNS)
 
 
 def print_error(failure: RanvierError) -> None:

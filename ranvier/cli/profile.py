@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranvier.cli.output import console, print_json
-from ranvier.cli.spec import is_artifact, load_attribute
+from ranvier.cli.output import print_json
+from ranvier.cli.spec import is_artifact, load_model
+from ranvier.console import console
 from ranvier.errors import error
 
 if TYPE_CHECKING:
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def profile(
-    program: Annotated[str, typer.Argument(help="a file that `ranvier compile` wrote, or kernel.py:function")],
-    target: Annotated[str | None, typer.Option(help="for a kernel: a target that `ranvier targets` lists")] = None,
+    program: Annotated[str, typer.Argument(help="a file of `ranvier compile`, path/to/file.py:attribute, or minilm")],
+    target: Annotated[str | None, typer.Option(help="for code: a target that `ranvier targets` lists")] = None,
     html: Annotated[Path | None, typer.Option(help="write a page with the timeline, to be opened offline")] = None,
     perfetto: Annotated[Path | None, typer.Option(help="write a trace for ui.perfetto.dev")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Show the predicted time, its bound, and what each engine waits for.
 
-    A kernel is named by a function without parameters that returns the kernel and a tuple of its arguments.
+    A model or a kernel is named by a function without parameters that returns it and a tuple of its arguments.
     """
     if is_artifact(program):
         from ranvier.runtime.executable import load
@@ -35,7 +36,7 @@ def profile(
                         fix="compile the model again for the other target")
         found = load(program).profile()
     else:
-        found = _of_kernel(program, target)
+        found = _of_code(program, target)
     if html is not None:
         found.save_html(html)
     if perfetto is not None:
@@ -49,14 +50,13 @@ def profile(
             typer.echo(f"written: {path}")
 
 
-def _of_kernel(text: str, target: str | None) -> Profile:
+def _of_code(text: str, target: str | None) -> Profile:
+    spec = load_model(text)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(spec.model, torch.nn.Module):
+        from ranvier.frontends.compile import compile
+
+        return compile(spec.model, spec.args, spec.kwargs, target=target).profile()
     from ranvier.runtime.benchmark import benchmark
 
-    made = load_attribute(text)
-    if inspect.isfunction(made) and not inspect.signature(made).parameters:
-        made = made()
-    if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]) or not isinstance(made[1], tuple | list):
-        raise error("E0804", f"{text} gives a {type(made).__name__}, not (kernel, arguments)",
-                    fix="name a function without parameters that returns a kernel and a tuple of its arguments")
-    kernel, arguments = made
-    return benchmark(kernel, target=target, show=False)(*arguments).profile
+    return benchmark(spec.model, target=target, show=False)(*spec.args, **spec.kwargs).profile

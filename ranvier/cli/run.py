@@ -30,8 +30,12 @@ def run(
     exe = load(program)
     assert isinstance(exe.calling, ArrayCalling)
     try:
-        with np.load(input, allow_pickle=False) as archive:
-            given = {name: archive[name] for name in archive.files}
+        with open(input, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise error("E0804", f"{input} is no .npz file", fix="write one with numpy.savez(path, name=array)")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                given = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile) as cause:
         raise error("E0804", f"{input} cannot be read as an .npz file: {cause}") from cause
     leaves = exe.calling.inputs()

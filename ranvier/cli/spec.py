@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranvier.errors import error
+from ranvier.errors import RanvierError, error
+from ranvier.loc import Loc
 
 BUILT_IN = ("minilm",)
 
@@ -33,10 +35,11 @@ def need_torch(what: str) -> None:
 
 
 def load_model(text: str) -> ModelSpec:
-    """The model that `text` names: ``minilm``, or ``path/to/file.py:attribute``.
+    """The model or kernel that `text` names: ``minilm``, or ``path/to/file.py:attribute``.
 
     The attribute is a function without parameters that returns (model, example_args) or (model, example_args,
-    example_kwargs), or such a tuple. Raises E0804 for files and attributes that are not there or are something else.
+    example_kwargs), or such a tuple. Raises E0804 for files and attributes that are not there or are something else,
+    and for what the file raises.
     """
     if text in BUILT_IN:
         need_torch(f"the model {text}")
@@ -46,10 +49,10 @@ def load_model(text: str) -> ModelSpec:
         return ModelSpec(text, model, args, {})
     made = load_attribute(text)
     if inspect.isfunction(made) and not inspect.signature(made).parameters:
-        made = made()
+        made = _executed(Path(text.rpartition(":")[0]).resolve(), made)
     if not isinstance(made, tuple) or not 2 <= len(made) <= 3:
         raise error("E0804", f"{text} gives a {type(made).__name__}, not (model, example_args[, example_kwargs])",
-                    fix="name a function without parameters that returns the model and a tuple of example inputs")
+                    fix="name a function without parameters that returns the model or kernel and a tuple of inputs")
     model, args, kwargs = (*made, {})[:3]
     if not isinstance(args, tuple | list) or not isinstance(kwargs, Mapping):
         raise error("E0804", f"{text} gives example inputs of type {type(args).__name__} and {type(kwargs).__name__}; "
@@ -73,13 +76,30 @@ def load_attribute(text: str) -> Any:
     sys.modules[module_name] = module  # dataclasses and inspect look there
     sys.path.insert(0, str(path.parent))  # as when the file is run as a script
     try:
-        spec.loader.exec_module(module)
+        _executed(path, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
     finally:
         sys.path.remove(str(path.parent))
     if not hasattr(module, attribute):
         public = ", ".join(n for n in vars(module) if not n.startswith("_"))
         raise error("E0804", f"{file} defines no {attribute!r}; it defines {public or 'nothing'}")
     return getattr(module, attribute)
+
+
+def _executed(path: Path, run: Callable[[], Any]) -> Any:
+    """What `run`, code of the user's file `path`, gives. What it raises becomes E0804 at the file's own line."""
+    try:
+        return run()
+    except RanvierError:
+        raise
+    except Exception as failure:  # whatever the user's code raises
+        where = None
+        if isinstance(failure, SyntaxError) and failure.filename and failure.lineno:
+            where = Loc(failure.filename, failure.lineno)
+        for frame in traceback.extract_tb(failure.__traceback__):
+            if frame.filename == str(path) and frame.lineno:
+                where = Loc(frame.filename, frame.lineno, function=frame.name)
+        raise error("E0804", f"{path.name} raised {type(failure).__name__}: {failure}", where=where,
+                    fix="set RANVIER_TRACEBACK=1 to see the whole traceback") from failure
 
 
 def is_artifact(text: str) -> bool:

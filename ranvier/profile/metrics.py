@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import os
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Console
 
 from ranvier.files import replaced_file
 from ranvier.ir.program import Program
 from ranvier.profile.critical_path import Segment
 from ranvier.sim.trace import Timeline
 from ranvier.target.spec import Target
+
+if TYPE_CHECKING:
+    from ranvier.profile.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +126,11 @@ class Profile:
         """All bytes that cross the HBM port."""
         return sum(self.moved_bytes.values())
 
-    def report(self, *, rows: int = 12) -> Group:
-        """Tables for a terminal (a `rich` renderable), at most `rows` lines each; `str` gives the same as text."""
-        from ranvier.profile.report import render
+    def report(self, *, rows: int = 12) -> Report:
+        """Tables as wide as the terminal (a `rich` renderable), at most `rows` lines each; `str` gives them as text."""
+        from ranvier.profile.report import Report
 
-        return render(self, rows)
+        return Report(self, rows)
 
     def __str__(self) -> str:
         text = io.StringIO()

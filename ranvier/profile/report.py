@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -31,12 +32,25 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.0f}" if value >= 10**digits else f"{value:.{digits}g}"
 
 
-def render(profile: Profile, rows: int) -> Group:
-    """All tables of `profile`, at most `rows` lines each."""
-    parts = [_summary(profile), _engines(profile), _stalls(profile, rows), _path(profile)]
-    if any(layer.scope for layer in profile.layers):
-        parts.append(_layers(profile, rows))
-    return Group(*parts, _hot(profile, rows))
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All tables of `profile`, at most `rows` lines each, as wide as what they are printed on.
+
+    Where there is little room, texts are cut and the times of single engines are left out; no number is cut.
+    """
+
+    profile: Profile
+    rows: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        p, width = self.profile, options.max_width
+        yield _summary(p)
+        yield _engines(p, width)
+        yield _stalls(p, self.rows)
+        yield _path(p)
+        if any(layer.scope for layer in p.layers):
+            yield _layers(p, self.rows, width)
+        yield _hot(p, self.rows, width)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -76,10 +90,11 @@ def _summary(p: Profile) -> Group:
     return Group(*lines)
 
 
-def _engines(p: Profile) -> Table:
+def _engines(p: Profile, width: int) -> Table:
     table = _table("engines", "<engine", "busy", "busy %", "stalled", "idle at end", "instructions", "<")
+    longest = max(0, min(30, width - 68))
     for use in p.engines:
-        bar = "█" * round(use.busy_share * 30)
+        bar = "█" * round(use.busy_share * longest)
         table.add_row(
             use.engine, time_text(use.busy_ns), f"{use.busy_share:.1%}", time_text(use.stall_ns),
             time_text(use.idle_ns), str(use.instructions), bar,
@@ -103,16 +118,19 @@ def _path(p: Profile) -> Table:
     return table
 
 
-def _layers(p: Profile, rows: int) -> Table:
+def _layers(p: Profile, rows: int, width: int) -> Table:
     engines = [use.engine for use in p.engines if use.engine not in ("dma", "sync")]
+    room = width - 37 - 9 * len(engines)
+    if room < 30:
+        engines, room = [], width - 37
     table = _table("\nparts of the model", "<part", "critical", "share", *engines, "HBM", "GFLOP")
     for part in p.parts[:rows]:
         name = part.scope or "(none)"
         busy = [time_text(part.busy_ns[engine], 3) if part.busy_ns.get(engine) else "" for engine in engines]
         table.add_row(
-            _cut(f"{part.copies} x {name}" if part.copies > 1 else name, 42), time_text(part.critical_ns, 3),
-            f"{part.critical_ns / p.latency_ns:.1%}", *busy, bytes_text(part.hbm_bytes, 3) if part.hbm_bytes else "",
-            f"{part.flops / 1e9:.3g}" if part.flops else "",
+            _cut(f"{part.copies} x {name}" if part.copies > 1 else name, min(room, 48)),
+            time_text(part.critical_ns, 3), f"{part.critical_ns / p.latency_ns:.1%}", *busy,
+            bytes_text(part.hbm_bytes, 3) if part.hbm_bytes else "", f"{part.flops / 1e9:.3g}" if part.flops else "",
         )  # fmt: skip
     if len(p.parts) > rows:
         rest = sum(part.critical_ns for part in p.parts[rows:])
@@ -120,10 +138,14 @@ def _layers(p: Profile, rows: int) -> Table:
     return table
 
 
-def _hot(p: Profile, rows: int) -> Table:
+def _hot(p: Profile, rows: int, width: int) -> Table:
     table = _table("\ninstructions", "<instruction", "<engine", "critical", "busy", "times", "<where")
+    names = max((len(hot.instruction) for hot in p.hot[:rows]), default=0)
+    room = max(12, width - max(names, 11) - 39)
     for hot in p.hot[:rows]:
-        where = _cut(f"{os.path.basename(hot.place)}  {hot.source}".strip(), 56)
+        place = os.path.basename(hot.place)
+        left = room - len(place) - 2
+        where = Text(place) if left < 10 else Text.assemble(place, "  ", _cut(hot.source, left))
         times = time_text(hot.critical_ns), time_text(hot.busy_ns), str(hot.count)
         table.add_row(hot.instruction, hot.engine, *times, where)
     return table

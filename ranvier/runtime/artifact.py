@@ -31,7 +31,7 @@ import numpy as np
 from ranvier import dtypes
 from ranvier.dtypes import DType
 from ranvier.errors import RanvierError, error
-from ranvier.files import replaced_file
+from ranvier.files import as_path, replaced_file
 from ranvier.graph.core import Graph
 from ranvier.graph.text import parse_graph
 from ranvier.ir.program import Program
@@ -191,7 +191,7 @@ def load_artifact(path: str | os.PathLike[str]) -> Artifact:
     Checks everything but the weights, whose checksums `Artifact.check_weights` compares. Raises E0804 if the file
     cannot be opened, E0701 if it is no artifact, E0702 if it is of a newer format, E0703 if it is damaged.
     """
-    path = Path(path)
+    path = as_path(path)
     try:
         size_bytes = path.stat().st_size
         with open(path, "rb") as file:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-
 from ranvier.compiler.kernel.pipeline import lower_kernel
+from ranvier.console import console
 from ranvier.ir.kernel import Kernel
 from ranvier.ir.program import Program
 from ranvier.nki.jit import JitKernel
@@ -52,7 +51,7 @@ def benchmark(kernel: Callable[..., Any], *, target: str | Target | None = None,
         flops = sum(inst.flops() for inst in recorded.body)
         profile = profile_program(program, chosen, flops=flops or None, name=recorded.name)
         if show:
-            Console().print(profile.report())
+            console().print(profile.report())
         return BenchmarkResult(recorded, program, profile)
 
     return run

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -199,7 +198,7 @@ def load(path: str | os.PathLike[str]) -> Executable:
     artifacts of a known version, E0804 if the file cannot be opened. A file without weights gives an executable that
     `with_params` completes.
     """
-    artifact = load_artifact(Path(path))
+    artifact = load_artifact(path)
     return executable_of(artifact, calling=ArrayCalling(artifact.call), live=FixedParams({}),
                          file=artifact if artifact.manifest["has_weights"] else None)
 

@@ -38,6 +38,9 @@ MODEL = '''
                 return torch.linalg.svd(x)[1]
         return Odd(), (torch.randn(4, 4),)
 
+    def failing():
+        raise ValueError("the weights are gone")
+
     nothing = 3
 '''
 
@@ -46,6 +49,8 @@ MODEL = '''
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("cli")
     (made / "model.py").write_text(textwrap.dedent(MODEL))
+    (made / "broken.py").write_text("def model(:")
+    np.save(made / "one.npy", np.zeros(3))
     return made
 
 
@@ -134,6 +139,8 @@ def test_profile_of_a_model_and_of_a_kernel(capsys, folder, compiled):
     slower = json.loads(output(capsys, "profile", f"{EXAMPLES / 'softmax_kernel.py'}:example", "--target", "trn1",
                                "--json").out)
     assert slower["target"] == "trn1"
+    of_model = json.loads(output(capsys, "profile", f"{folder / 'model.py'}:example", "--json").out)
+    assert of_model["name"] == "Model" and of_model["latency_ns"] > of_model["bound_ns"] > 0
     assert "E0802" in output(capsys, "profile", compiled, "--target", "trn1", code=1).err
 
 
@@ -201,13 +208,33 @@ def test_doctor_finds_what_is_broken(capsys, monkeypatch, tmp_path):
     (["compile", "{}/model.py:nothing"], "E0804"), (["compile", "no colon"], "E0804"),
     (["compile", "{}/model.py:unsupported"], "E0602"), (["compile", "{}/model.py:example", "--target", "x"], "E0801"),
     (["profile", "{}/none.rvx"], "E0804"), (["inspect", "{}/model.py"], "E0701"),
-    (["profile", "{}/model.py:nothing"], "E0804"),
+    (["profile", "{}/model.py:nothing"], "E0804"), (["profile", "{}"], "E0804"),
+    (["compile", "{}/model.py:example", "-o", "{}"], "E0804"), (["compile", "{}/broken.py:model"], "E0804"),
+    (["compile", "{}/model.py:failing"], "E0804"), (["run", "{}/m.rvx", "--input", "{}/one.npy"], "E0804"),
+    (["run", "{}/m.rvx", "--input", "{}/none.npz"], "E0804"), (["profile", "{}/m.rvx", "--html", "{}"], "E0804"),
 ])
-def test_failures_are_errors_without_traceback(capsys, folder, arguments, code):
+def test_failures_are_errors_without_traceback(capsys, folder, compiled, arguments, code):
     err = output(capsys, *[a.format(folder) for a in arguments], code=1).err
     assert f"error {code}" in err
     assert f"ranvier explain {code}" in err
     assert "Traceback" not in err
+
+
+def test_errors_of_the_users_file_name_its_line(capsys, folder):
+    err = output(capsys, "check", folder / "model.py:failing", code=1).err
+    assert "model.py raised ValueError: the weights are gone" in err
+    line = 1 + (folder / "model.py").read_text().splitlines().index('    raise ValueError("the weights are gone")')
+    assert f"model.py, line {line}, in failing" in err
+    assert "broken.py, line 1" in output(capsys, "compile", folder / "broken.py:model", code=1).err
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert "Usage: ranvier" in output(capsys, code=2).out
+
+
+def test_module_is_the_command_line():
+    run = subprocess.run([sys.executable, "-m", "ranvier", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("ranvier ")
 
 
 def test_traceback_on_request(monkeypatch):

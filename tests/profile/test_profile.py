@@ -5,11 +5,13 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 
 import pytest
 from helpers.kernels import mlp
 from helpers.programs import Builder
+from rich.console import Console
 
 from ranvier.compiler.kernel.pipeline import lower_kernel
 from ranvier.errors import RanvierError
@@ -135,6 +137,21 @@ def test_text(model):
     assert (time_text(999.4), time_text(1234), time_text(2.5e6)) == ("999.4 ns", "1.234 us", "2.5 ms")
     assert (time_text(12345, 3), time_text(1234567, 3)) == ("12.3 us", "1.23 ms")
     assert (bytes_text(12), bytes_text(1536), bytes_text(3 << 20)) == ("12 B", "1.5 KiB", "3 MiB")
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 200])
+def test_tables_fit_and_no_number_is_cut(model, columns):
+    console = Console(file=io.StringIO(), width=columns, color_system=None)
+    console.print(model.report())
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    for use in model.engines:
+        assert any(line.split()[:3] == [use.engine, *time_text(use.busy_ns).split()] for line in lines)
+    hot = lines[lines.index("instructions" + " " * (len(lines[-1]) - 12)) + 2 :]
+    assert len(hot) == len(model.hot)
+    for line, row in zip(hot, model.hot, strict=True):
+        assert line.split()[:2] == [row.instruction, row.engine] and str(row.count) in line.split()
+        assert os.path.basename(row.place) in line
 
 
 def test_repeated_layers_are_one_part(model):
