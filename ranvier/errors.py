@@ -141,6 +141,9 @@ _add("E0105", Kind.UNSUPPORTED, "a kernel writes one of its inputs",
      """The inputs of a kernel, its parameters and constants keep their values; results are tensors that the kernel
      makes.""",
      "write to a tensor made with nl.ndarray(..., buffer=nl.shared_hbm) and return it")
+_add("E0106", Kind.MISSING_FACT, "a size that no public source states",
+     "The name exists in NKI, but what it gives is not published for any generation, and nothing is made up here.",
+     "use a number that you know, for the hardware that you know")
 
 # E02: tensors and access patterns -------------------------------------------------------------------------------------
 _add("E0201", Kind.USER, "an index or slice reaches outside its tensor",
@@ -236,7 +239,7 @@ _add("E0605", Kind.USER, "text of the intermediate representation cannot be pars
      "The text is not what the printer writes: the message gives line and column, and what was expected there.", "")
 _add("E0606", Kind.USER, "a stage of the compiler disagrees with the reference",
      "`ranvier check` ran a stage beside the reference evaluation and found a difference above the tolerance.",
-     "if no pass of yours is involved this is a bug in ranvier: report it with the dump that the message names")
+     "if no pass of yours is involved this is a bug in ranvier: report it with the message and what `ranvier compile --dump DIR` writes")
 _add("E0607", Kind.USER, "the model could not be exported",
      "torch.export could not trace the model; its own message follows.",
      "make the model exportable: no data-dependent Python control flow, tensors as inputs")

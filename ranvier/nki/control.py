@@ -147,7 +147,7 @@ class TileSize:
 
     def __getattr__(self, name: str) -> int:
         if name in ("sbuf_min_align", "psum_min_align"):
-            raise fail("E0104", f"tile_size.{name}: no public source states the value")
+            raise fail("E0106", f"tile_size.{name}")
         raise AttributeError(f"tile_size has no attribute {name!r}")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ranvier import config, nki, target
-from ranvier.errors import NkiValidationError, RanvierError, Unsupported
+from ranvier.errors import MissingFact, NkiValidationError, RanvierError, Unsupported
 from ranvier.isa import REGISTRY
 from ranvier.isa.access import Space
 from ranvier.nki import isa as nisa
@@ -269,3 +269,21 @@ def test_adding_to_what_no_matmul_wrote():
     with pytest.raises(RanvierError, match="nothing has written") as caught:
         kernel(np.zeros((16, 16), np.float32))
     assert caught.value.code == "E0401"
+
+
+@pytest.mark.parametrize("name", target.names())
+def test_tile_sizes_are_those_of_the_target(name):
+    facts = target.get(name)
+    with EagerBuilder(facts):
+        size = nl.tile_size
+        assert size.pmax == facts.sbuf.partitions.value
+        assert (size.psum_num_banks, size.psum_bank_fmax_bytes) == (facts.psum.banks.value, facts.psum.bank_bytes.value)
+        assert size.psum_fmax == size.psum_bank_fmax == facts.psum.bank_bytes.value / 4
+        assert size.gemm_stationary_fmax == facts.tensor.stationary_fmax.value
+        assert size.gemm_moving_fmax == facts.tensor.moving_fmax.value
+        assert size.bn_stats_fmax == facts.limits.bn_stats_fmax.value
+        assert size.sbuf_fmax_bytes == size.total_available_sbuf_size == facts.sbuf.usable_bytes_per_partition
+        assert size.sbuf_fmax == size.sbuf_fmax_bytes / 4
+        assert size.sbuf_size_bytes == facts.sbuf.partitions.value * facts.sbuf.bytes_per_partition.value
+        with pytest.raises(MissingFact, match=r"E0106 tile_size\.psum_min_align"):
+            _ = size.psum_min_align
