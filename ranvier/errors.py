@@ -239,7 +239,8 @@ _add("E0605", Kind.USER, "text of the intermediate representation cannot be pars
      "The text is not what the printer writes: the message gives line and column, and what was expected there.", "")
 _add("E0606", Kind.USER, "a stage of the compiler disagrees with the reference",
      "`ranvier check` ran a stage beside the reference evaluation and found a difference above the tolerance.",
-     "if no pass of yours is involved this is a bug in ranvier: report it with the message and what `ranvier compile --dump DIR` writes")
+     """if no pass of yours is involved this is a bug in ranvier: report it with the message and, if possible, the
+     folder that `ranvier compile --dump DIR` writes""")
 _add("E0607", Kind.USER, "the model could not be exported",
      "torch.export could not trace the model; its own message follows.",
      "make the model exportable: no data-dependent Python control flow, tensors as inputs")
