@@ -197,6 +197,27 @@ def test_no_module_keeps_state():
     assert not found, "\n".join(found)
 
 
+def test_private_names_stay_in_their_module():
+    found = []
+    for path in [*SOURCES, *TESTS]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ranvier"):
+                private = [a.name for a in node.names if a.name.startswith("_") and not a.name.endswith("__")]
+                found += [f"{relative(path)}:{node.lineno} {name}" for name in private]
+    assert not found, "\n".join(found)
+
+
+def test_nothing_is_left_to_do_or_tied_to_one_machine():
+    unwanted = re.compile(r"\b(TODO|FIXME|XXX)\b|(?<![\w.])/(home|root|work|tmp)/")
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *(ROOT / "examples").glob("*.py")]
+    found = []
+    for path in [*SOURCES, *TESTS, *pages]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if path != Path(__file__) and unwanted.search(line):
+                found.append(f"{relative(path)}:{number}: {line.strip()}")
+    assert not found, "\n".join(found)
+
+
 def test_version_is_said_once():
     import ranvier
 
