@@ -172,11 +172,14 @@ class Maker:
 # -- element-wise
 
 
-SMOOTH = tuple("tanh sigmoid erf sin cos exp gelu gelu_tanh silu log sqrt rsqrt reciprocal expm1 log1p".split())
-INTEGER = tuple(
-    "add sub mul maximum minimum bitwise_and bitwise_or bitwise_xor abs neg relu square clamp left_shift right_shift "
-    "floor_div mod fmod bitwise_not sign".split()
-)
+SMOOTH = (
+    "tanh", "sigmoid", "erf", "sin", "cos", "exp", "gelu", "gelu_tanh", "silu", "log", "sqrt", "rsqrt", "reciprocal",
+    "expm1", "log1p",
+)  # fmt: skip
+INTEGER = (
+    "add", "sub", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor", "abs", "neg", "relu",
+    "square", "clamp", "left_shift", "right_shift", "floor_div", "mod", "fmod", "bitwise_not", "sign",
+)  # fmt: skip
 
 
 def smooth(m: Maker) -> None:

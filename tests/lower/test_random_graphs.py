@@ -1,17 +1,16 @@
-"""Random graphs, compiled: every stage against its reference, the scheduled program against the kernel to the last bit."""
+"""Random graphs, compiled: every stage against its reference, the program against the kernel to the last bit."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
+from helpers.agreement import require_agreement
+from helpers.random_graphs import STEPS, random_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from helpers.random_graphs import STEPS, random_case
 from ranvier import dtypes as dt
-from ranvier import target
-from ranvier.runtime.check import check_graph
 
 JUMPING = ("jumping_unary", "jumping_binary", "comparison", "select", "casting", "ordering", "large_integer", "integer")
 CONTINUOUS = tuple(name for name in STEPS if name not in JUMPING)
@@ -19,7 +18,7 @@ CONTINUOUS = tuple(name for name in STEPS if name not in JUMPING)
 
 def agree(r: random.Random, given_dtype: dt.DType, dtype: str, chip: str, only: tuple[str, ...] = ()) -> None:
     case = random_case(r, given_dtype, 6, only)
-    check_graph(case.graph, case.inputs, case.params, target=target.get(chip), dtype=dtype).raise_if_failed()
+    require_agreement(case.graph, case.inputs, case.params, dtype, chip)
 
 
 cheap = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
