@@ -254,6 +254,14 @@ def test_linear_layers():
         %0: float32[2,3,4] = matmul(%x, %y)
         return %0"""
     check(untouched, untouched)
+    scaled = """
+        input %x: float32[2,3,8]
+        input %s: float32[8,1]
+        param %w: float32[8,4] = "w"
+        %0: float32[8,4] = mul(%w, %s)
+        %1: float32[2,3,4] = matmul(%x, %0)
+        return %1"""
+    check(scaled, scaled)  # the matrix depends on an input as well, so its transpose would be made at each run
 
 
 def test_the_log_says_what_fired_where():

@@ -212,6 +212,18 @@ def test_a_psum_bank_serves_vector_or_scalar():
     assert first.start_ns == second.start_ns == 0
 
 
+def test_a_tile_over_two_banks_needs_both():
+    for bank, shared in ((1, True), (2, False)):
+        b = Builder()
+        wide = b.buffer("wide", "psum", (128, 1024), byte=0)
+        other = b.buffer("other", "psum", (128, 512), byte=2048 * bank)
+        out, result = b.buffer("out", "sbuf", (128, 1024)), b.buffer("result", "sbuf", (128, 512))
+        b.put(Engine.VECTOR, TensorCopy(dst=out.all, src=wide.all))
+        b.put(Engine.SCALAR, Activation(dst=result.all, data=other.all, op=act("relu")))
+        _, found = events(b)
+        assert (max(event.start_ns for event in found) > 0) is shared
+
+
 def test_generation_two_serializes_memory_ports():
     first, second = both_read_psum(False, "trn1")
     assert second.reason is Reason.PORT and second.start_ns == pytest.approx(first.end_ns)
