@@ -187,7 +187,7 @@ GATHERED = 8192
 
 
 def gathered(table: HbmView, index: NkiTensor, first: int = 0, count: int | None = None) -> NkiTensor:
-    """Columns [first, first + count) of rows of a [V, width] view, named by a [P, 1] index tile: the source of a DMA."""
+    """Columns [first, first + count) of rows of a [V, width] view, named by a [P, 1] index tile: a source of a DMA."""
     (stride, step), size = table.strides, table.shape[1] if count is None else count
     access = AccessPattern(
         table.buffer, table.offset + first * step, ((stride, index.shape[0]), (step, size)), table.buffer.dtype,
