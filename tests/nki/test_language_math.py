@@ -212,8 +212,9 @@ def test_softmax(dtype):
 def test_rms_norm():
     x, w = sample(-4, 4), sample(0.5, 2)
     wide = x.astype(np.float64)
-    want = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-6) * w
-    close(run(lambda a, b: nl.rms_norm(a, b, 1, SHAPE[1]), x, w), want)
+    for epsilon in (1e-6, 0.5):
+        want = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + epsilon) * w
+        close(run(lambda a, b, e=epsilon: nl.rms_norm(a, b, 1, SHAPE[1], e), x, w), want)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
