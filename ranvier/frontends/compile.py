@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ranvier.compiler.pipeline import GraphPass
-from ranvier.errors import error
+from ranvier.errors import RanvierError, error
 from ranvier.graph.core import Graph
+from ranvier.nki.jit import JitKernel
 from ranvier.runtime.check import CheckReport, check_graph, check_kernel
 from ranvier.runtime.compile import ImportedGraph, Options, Progress, compile_with, options
 from ranvier.runtime.executable import Executable, executable_of
@@ -40,14 +41,10 @@ def compile(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Mapp
     chosen = options(target, dtype, cache, dump, progress)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        return _compile_torch(model, tuple(example_inputs), dict(example_kwargs or {}), chosen)
+        return _compile_torch(model, *_examples(example_inputs, example_kwargs), chosen)
     if isinstance(model, Graph):
         return compile_with(ImportedGraph(model), chosen)[0]
-    kind = type(model)
-    framework = _LATER.get(kind.__module__.partition(".")[0])
-    known = f"; models of {framework} cannot be compiled yet" if framework else ""
-    raise error("E0602", f"a {kind.__module__}.{kind.__qualname__} is not a model that can be compiled{known}",
-                fix="give a torch.nn.Module and example inputs")
+    raise _no_model(model)
 
 
 def check(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Mapping[str, Any] | None = None, *,
@@ -67,7 +64,7 @@ def check(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Mappin
     if torch is not None and isinstance(model, torch.nn.Module):
         from ranvier.frontends.torch.import_fx import import_model
 
-        args, kwargs = tuple(example_inputs), dict(example_kwargs or {})
+        args, kwargs = _examples(example_inputs, example_kwargs)
         imported = import_model(model, args, kwargs)
         with torch.no_grad():
             expected = imported.calling().arrays_of(model(*args, **kwargs))
@@ -76,6 +73,32 @@ def check(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Mappin
     if callable(model) and not isinstance(model, type):
         return check_kernel(model, *example_inputs, target=target)
     raise error("E0602", f"a {type(model).__name__} is not a model or kernel that can be checked")
+
+
+def _no_model(model: Any) -> RanvierError:
+    kind = model if isinstance(model, type) else type(model)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(model, type):
+        return error("E0602", f"the class {name} is not a model that can be compiled", fix="give an instance of it")
+    if isinstance(model, JitKernel):
+        return error("E0602", f"{model!r} is not a model that can be compiled",
+                     fix="call the kernel, or time it with ranvier.benchmark")
+    framework = _LATER.get(kind.__module__.partition(".")[0])
+    known = f"; models of {framework} cannot be compiled yet" if framework else ""
+    exported = kind.__name__ == "ExportedProgram"
+    return error("E0602", f"a {name} is not a model that can be compiled{known}",
+                 fix="give its .module()" if exported else "give a torch.nn.Module and example inputs")
+
+
+def _examples(inputs: Any, named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example inputs as arguments of a call. A tensor is a sequence too, so types are looked at."""
+    if not isinstance(inputs, tuple | list):
+        raise error("E0607", f"example_inputs is a {type(inputs).__name__}; it is a tuple of the model's arguments",
+                    fix="write (x,) for a single one, and give named ones as example_kwargs")
+    if named is not None and not isinstance(named, Mapping):
+        raise error("E0607", f"example_kwargs is a {type(named).__name__}; it is a dictionary of named arguments",
+                    fix="leave it out if there are none")
+    return tuple(inputs), dict(named or {})
 
 
 def _compile_torch(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], chosen: Options) -> Executable:

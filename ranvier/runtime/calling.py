@@ -16,6 +16,7 @@ import numpy as np
 from ranvier import dtypes
 from ranvier.errors import error
 from ranvier.graph.core import Graph
+from ranvier.nki import arrays as frameworks
 
 
 class Calling(Protocol):
@@ -178,15 +179,23 @@ def _collect(tree: Mapping[str, Any], value: Any, path: str, arrays: dict[int, n
 
 def checked_array(value: Any, path: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """`value`, an array or what numpy takes for one, if it has this shape and dtype. Raises E0603."""
-    array = np.asarray(value)
-    found = dtypes.dtype(array.dtype) if array.dtype.kind != "O" else None
-    if found is None:
-        raise error("E0603", f"{path} is a {type(value).__name__}; the program was compiled for an array")
+    array = as_array(value, path)
     if array.shape != shape:
         raise error("E0603", f"{path} has shape {array.shape}; the program was compiled for {shape}")
-    if found.name != dtype:
-        raise error("E0603", f"{path} is {found}; the program was compiled for {dtype}",
+    if array.dtype != dtypes.DTYPES[dtype].np:
+        raise error("E0603", f"{path} is {array.dtype}; the program was compiled for {dtype}",
                     fix=f"convert {path} to {dtype}")
+    return array
+
+
+def as_array(value: Any, path: str) -> np.ndarray:
+    """`value` as an array: one of numpy or a loaded framework, or what numpy takes for one. Raises E0603."""
+    try:
+        array = np.asarray(value) if frameworks.framework(value) is None else frameworks.to_numpy(value)
+    except (TypeError, ValueError) as cause:
+        raise error("E0603", f"{path} is a {type(value).__name__}, and no array: {cause}") from cause
+    if array.dtype.kind in "OUSMm":
+        raise error("E0603", f"{path} is a {type(value).__name__}; the program was compiled for an array of numbers")
     return array
 
 

@@ -17,8 +17,8 @@ from ranvier.graph.core import Graph
 from ranvier.ir.kernel import Kernel, ParamSource
 from ranvier.ir.program import Program
 from ranvier.runtime.artifact import Artifact, load_artifact
-from ranvier.runtime.calling import ArrayCalling, Calling
-from ranvier.runtime.state import from_device, full_state, to_device, weight_array
+from ranvier.runtime.calling import ArrayCalling, Calling, as_array
+from ranvier.runtime.state import check_params, from_device, full_state, to_device, weight_array
 from ranvier.sim.compare import as_kernel
 from ranvier.sim.interpreter import Interpreter
 from ranvier.target import Target
@@ -142,7 +142,9 @@ class Executable:
         if self.artifact is not None:
             self.artifact.check_weights()
             return dict(self.artifact.weights)
-        state = full_state(self.live.arrays(), self.prologue)
+        params = self.live.arrays()
+        check_params(self.graph, params)
+        state = full_state(params, self.prologue)
         made: dict[ParamSource, np.ndarray] = {}
         for _, source in self.program.params:
             if source not in made:
@@ -150,12 +152,18 @@ class Executable:
         return {name: made[source] for name, source in self.program.params}
 
     def with_params(self, params: Mapping[str, np.ndarray]) -> Executable:
-        """The same program with other parameters, as arrays by key. Raises E0603 for a missing key or a wrong shape."""
+        """The same program with other parameters by key: arrays of numpy, or tensors of the model's framework.
+
+        Raises E0603 for a missing key, and for a wrong shape or dtype.
+        """
+        if not isinstance(params, Mapping):
+            raise error("E0603", f"params is a {type(params).__name__}; it is a dictionary of arrays by key")
+        given = {}
         for p in self.graph.params:
-            if p.key not in params or params[p.key].shape != p.value.shape:
-                found = f"shape {params[p.key].shape}" if p.key in params else "missing"
-                raise error("E0603", f"the parameter {p.key} is {found}; the program was compiled for {p.value.shape}")
-        return dataclasses.replace(self, live=FixedParams(dict(params)), artifact=None)
+            if p.key in params:
+                given[p.key] = as_array(params[p.key], f"the parameter {p.key}")
+        check_params(self.graph, given)
+        return dataclasses.replace(self, live=FixedParams(given), artifact=None)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """Where the time of one run goes, on the target.

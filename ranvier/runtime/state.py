@@ -55,6 +55,18 @@ def full_state(params: Mapping[str, np.ndarray], prologue: Graph | None, *,
     return {**params, **{derived_key(i): array for i, array in enumerate(derived)}}
 
 
+def check_params(graph: Graph, params: Mapping[str, np.ndarray]) -> None:
+    """Raise E0603 unless `params` has an array of the compiled shape and dtype for each parameter of `graph`."""
+    for p in graph.params:
+        found = _entry(params, p.key)
+        if found.shape != p.value.shape:
+            raise error("E0603", f"the parameter {p.key} has shape {found.shape}; the program was compiled for "
+                        f"{p.value.shape}", fix="compile the model again")
+        if found.dtype != p.value.dtype.np:
+            raise error("E0603", f"the parameter {p.key} is {found.dtype}; the program was compiled for "
+                        f"{p.value.dtype}", fix=f"convert it to {p.value.dtype}, or compile the model again")
+
+
 def weight_array(source: ParamSource, state: Mapping[str, np.ndarray]) -> np.ndarray:
     """The array that `source` describes; like `param_array`, but integers that do not fit are an error as well.
 

@@ -101,6 +101,21 @@ def test_changed_parameters_are_bound_anew(recorder):
         torch.testing.assert_close(run(x)["out"], model(x)["out"], rtol=1e-5, atol=1e-5)
 
 
+def test_each_shape_and_number_is_a_program_of_its_own(recorder):
+    class Model(nn.Module):
+        def forward(self, x, times):
+            return (x * times).reshape(x.shape[0] * 2, -1)
+
+    model, run = Model(), compiled(Model(), recorder)
+    with torch.no_grad():
+        for rows, times in ((3, 1), (5, 2), (6, 2), (3, 4), (5, 2)):
+            x = torch.randn(rows, 4)
+            torch.testing.assert_close(run(x, times), model(x, times))
+        x = torch.randn(4, 6).t()
+        torch.testing.assert_close(run(x, 2), model(x, 2))
+    assert {i.graph.input_types[0].shape for i in recorder.imported} == {(3, 4), (5, 4), (6, 4)}
+
+
 def test_in_place_operators_and_views(recorder):
     class Model(nn.Module):
         def forward(self, x):

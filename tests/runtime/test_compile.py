@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import ranvier
-from ranvier import config
+from ranvier import config, nki
 from ranvier.errors import RanvierError, Unsupported, UserError
 from ranvier.graph import GraphBuilder, TensorType
 from ranvier.runtime import compile as compiling
@@ -118,6 +118,25 @@ def test_changed_weights_of_the_model_are_seen_at_the_next_call():
     torch.testing.assert_close(exe(batch)["y"], model(batch)["y"], rtol=1e-5, atol=1e-5)
     model.load_state_dict(Mlp().state_dict())
     assert torch.equal(exe(batch)["y"], first)
+    for write in (lambda w: w.data.mul_(3.0), lambda w: w.detach().numpy().fill(0.25),
+                  lambda w: setattr(w, "data", torch.randn(96, 64))):  # of which torch counts none
+        write(model.up.weight)
+        torch.testing.assert_close(exe(batch)["y"], model(batch)["y"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda m: setattr(m.up, "weight", nn.Parameter(torch.zeros(32, 64))), "up.weight has shape (32, 64)"),
+    (lambda m: m.double(), "up.weight is float64; the program was compiled for float32"),
+    (lambda m: delattr(m.up, "weight"), "the model has no parameter or buffer up.weight any more"),
+    (lambda m: m.to("meta"), "a tensor on the meta device has no values"),
+])
+def test_weights_that_do_not_fit_any_more(change, words):
+    model, batch = Mlp(), example()
+    exe = ranvier.compile(model, (batch,), cache=False)
+    change(model)
+    with pytest.raises(UserError) as caught:
+        exe(batch)
+    assert caught.value.code == "E0603" and words in caught.value.message
 
 
 def test_what_a_program_depends_on_makes_another_one(cache_dir):
@@ -225,6 +244,14 @@ def ranvier_dtype(name):
     (lambda: ranvier.compile(Mlp(), (example(),), dtype="int4"), "E0802", "int4"),
     (lambda: ranvier.compile(Mlp(), ({"x": torch.randn(2, 3)},)), "E0607", "Mlp"),
     (lambda: ranvier.check(3), "E0602", "int"),
+    (lambda: ranvier.compile(Mlp, (example(),)), "E0602", "the class"),
+    (lambda: ranvier.compile(nki.jit(lambda x: x), (example(),)), "E0602", "ranvier.benchmark"),
+    (lambda: ranvier.compile(torch.export.export(Mlp(), (example(),)), (example(),)), "E0602", ".module()"),
+    (lambda: ranvier.compile(nn.Linear(4, 4), torch.zeros(1, 4)), "E0607", "example_inputs is a Tensor; it is a tuple"),
+    (lambda: ranvier.check(nn.Linear(4, 4), {"input": torch.zeros(1, 4)}), "E0607", "example_inputs is a dict"),
+    (lambda: ranvier.compile(Mlp(), (example(),), 2.0), "E0607", "example_kwargs is a float"),
+    (lambda: ranvier.compile(Mlp()), "E0607", "missing a required argument: 'batch'"),
+    (lambda: ranvier.compile(nn.Linear(4, 4).double(), (torch.zeros(1, 4).double(),)), "E0604", "is float64"),
 ])
 def test_what_cannot_be_compiled(call, code, words):
     with pytest.raises(RanvierError) as caught:
@@ -243,6 +270,17 @@ def test_models_of_other_frameworks_are_refused_by_name():
     with pytest.raises(Unsupported) as caught:
         ranvier.compile(Unknown())
     assert "JAX" in str(caught.value)
+
+
+@pytest.mark.parametrize("value, code, words", [
+    (torch.empty(1, 4, device="meta"), "E0603", "no values"), (torch.zeros(1, 4).to_sparse(), "E0602", "to_dense"),
+    (np.zeros((1, 4), np.float32), "E0603", "input is ndarray"),
+])
+def test_tensors_that_cannot_be_inputs(value, code, words):
+    exe = ranvier.compile(nn.Linear(4, 4), (torch.zeros(1, 4),), cache=False)
+    with pytest.raises(RanvierError) as caught:
+        exe(value)
+    assert caught.value.code == code and words in str(caught.value)
 
 
 def test_profile_and_inspection():

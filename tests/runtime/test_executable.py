@@ -7,6 +7,7 @@ from small_program import COLUMNS, ROWS, inputs
 
 from ranvier.errors import RanvierError
 from ranvier.runtime.calling import ArrayCalling, constant_leaf, describe_tree
+from ranvier.runtime.executable import load
 from ranvier.runtime.state import to_device
 
 
@@ -37,6 +38,10 @@ def test_arguments_by_name_and_repeated_calls():
     (lambda x, n: (x, n, n), ["3 by position"]),
     (lambda x, n: (x, n + (1 << 40)), ["input ids holds", "does not fit in int32"]),
     (lambda x, n: (x, None), ["ids is a NoneType"]),
+    (lambda x, n: (x.astype(np.complex64), n), ["x is complex64", "float32"]),
+    (lambda x, n: (x.astype(">f4"), n), ["x is >f4", "float32"]),
+    (lambda x, n: ("x", n), ["x is a str"]),
+    (lambda x, n: ([[1.0], [1.0, 2.0]], n), ["x is a list, and no array"]),
 ])
 def test_what_does_not_fit_is_refused_with_both_sides(change, words):
     exe = small_program.executable()
@@ -63,11 +68,40 @@ def test_other_parameters_without_compiling_again():
     assert np.array_equal(changed(x, ids)[0], x + 2)
     assert not np.array_equal(exe(x, ids)[0], x + 2)
     assert changed.program is exe.program
-    for wrong in ({}, {"scale": np.ones((ROWS, COLUMNS), np.float32)}):
+    for wrong, words in (
+        ({}, "scale is missing"), ({"scale": np.ones((ROWS, COLUMNS), np.float32)}, "scale has shape"),
+        ({"scale": np.ones((COLUMNS, ROWS))}, "scale is float64"), ({"scale": "1"}, "scale is a str"),
+        (None, "params is a NoneType"),
+    ):
         with pytest.raises(RanvierError) as caught:
             exe.with_params(wrong)
         assert caught.value.code == "E0603"
-        assert "scale" in str(caught.value)
+        assert words in str(caught.value)
+
+
+def test_parameters_may_be_tensors_of_a_framework():
+    import torch
+
+    x, ids = inputs()
+    changed = small_program.executable().with_params({"scale": torch.ones(COLUMNS, ROWS)})
+    assert np.array_equal(changed(x, ids)[0], x + 2)
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_no_path(path):
+    for use in (load, small_program.executable().save):
+        with pytest.raises(RanvierError, match="is not a path") as caught:
+            use(path)
+        assert caught.value.code == "E0804"
+
+
+def test_a_folder_is_not_written_over(tmp_path):
+    exe = small_program.executable()
+    for write in (exe.save, exe.profile().save_html, exe.profile().save_perfetto, exe.profile().save_csv):
+        with pytest.raises(RanvierError, match="it is a folder") as caught:
+            write(tmp_path)
+        assert caught.value.code == "E0804"
+    assert not list(tmp_path.iterdir())
 
 
 def leaf(i, path):

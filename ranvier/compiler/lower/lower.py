@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ranvier import dtypes as dt
 from ranvier import loc as locations
 from ranvier.compiler.graph.fuse import Group
 from ranvier.compiler.layout import Layout
@@ -55,7 +56,7 @@ HANDLERS: dict[type[Op], Callable[[Lowering, Group], None]] = {
 
 def lower(graph: Graph, groups: tuple[Group, ...], layouts: dict[Value, Layout], target: Target) -> Kernel:
     """The kernel of a graph. Raises E0604 for an operation that has no lowering in this form."""
-    _require_elements(graph)
+    _require_tensors(graph)
     builder = RecordingBuilder(target, graph.name)
     producers = graph.producers()
     with builder, locations.pinned(None):
@@ -73,17 +74,21 @@ def lower(graph: Graph, groups: tuple[Group, ...], layouts: dict[Value, Layout],
     return builder.finish()
 
 
-def _require_elements(graph: Graph) -> None:
-    """No instruction covers nothing. Empty operands of concatenations, the usual case, are gone already."""
+def _require_tensors(graph: Graph) -> None:
+    """No instruction covers nothing, and no engine has float64. Empty operands of concatenations are gone already."""
     producers = graph.producers()
     for value in graph.values():
         if value.type.elements == 0:
-            node = producers.get(value)
-            name = value.name or (node.op.mnemonic if node else "")
-            raise error(
-                "E0604", f"the tensor %{name}: {value.type} has no elements", where=node.loc if node else None,
-                fix="leave tensors without elements out of the model",
-            )  # fmt: skip
+            problem, fix = "has no elements", "leave tensors without elements out of the model"
+        elif value.dtype is dt.float64:
+            problem, fix = "is float64, which the core lacks", "call float() on the model and on its inputs"
+        else:
+            continue
+        node = producers.get(value)
+        name = value.name or (node.op.mnemonic if node else "")
+        raise error(
+            "E0604", f"the tensor %{name}: {value.type} {problem}", where=node.loc if node else None, fix=fix,
+        )  # fmt: skip
 
 
 def _shaped(view: HbmView, shape: tuple[int, ...]) -> HbmView:

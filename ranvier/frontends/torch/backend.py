@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from ranvier.errors import error
 from ranvier.frontends.torch import export as exporting
-from ranvier.frontends.torch.calling import Version
+from ranvier.frontends.torch.calling import version
 from ranvier.frontends.torch.import_fx import Imported, Importer
 from ranvier.frontends.torch.signature import InputSlot, Signature
 
@@ -34,7 +34,8 @@ def ranvier_backend(gm: fx.GraphModule, example_inputs: Sequence[Any], *, option
 
     `options` are those of ``torch.compile(..., options={"target": "trn2", "dtype": "bfloat16"})``. `compile` makes an
     executable of the imported graph; `ranvier.runtime.compile.compile_imported` by default. Parameters stay those of
-    the model: when they are replaced or written to, they are bound anew before the next call. Raises E0602 where
+    the model: when they are replaced or written to, they are bound anew before the next call. Each shape is a program
+    of its own; beyond ``torch._dynamo.config.recompile_limit`` of them torch runs the model itself. Raises E0602 where
     gradients are wanted or operators have no rule, E0802 for an option that does not exist.
     """
     chosen = dict(options or {})
@@ -57,16 +58,21 @@ def _default_compile() -> Compile:
     return compile_imported
 
 
-def import_dynamo(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> tuple[Imported, dict[int, str]]:
-    """A graph captured by torch.compile as `Imported`, and which of its positional inputs are parameters (by key).
+def import_dynamo(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> tuple[Imported, dict[int, str | None]]:
+    """A graph captured by torch.compile as `Imported`, and those of its inputs that are parameters (their keys) or
+    numbers (None), by position.
 
-    The signature of the result takes the other inputs, in order, and gives a tuple. Raises E0602.
+    The signature of the result takes the other inputs, in order, and gives a tuple. Numbers and sizes that
+    torch.compile left open are fixed, so it compiles again for others. Raises E0602.
     """
-    traced = _trace(gm, example_inputs)
+    example_inputs = [int(v) if isinstance(v, torch.SymInt) else v for v in example_inputs]
     importer = Importer("compiled")
     slots: list[InputSlot] = []
-    places: dict[int, str] = {}
+    places: dict[int, str | None] = {}
     captured = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    for node in captured:
+        _fix_sizes(node.meta.get("example_value"))
+    traced = _trace(gm, example_inputs)
     inner = [n for n in traced.graph.nodes if n.op == "placeholder"]
     for position, (source, node, value) in enumerate(zip(captured, inner, example_inputs, strict=True)):
         key = _state_key(source)
@@ -75,9 +81,11 @@ def import_dynamo(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> tuple[Im
             places[position] = key
         elif isinstance(value, torch.Tensor):
             slots.append(importer.bind_input(node, source.name))
+        elif isinstance(value, int):
+            places[position] = None
         else:
-            raise error("E0602", f"torch.compile made the input {source.name} of {value!r} dynamic; shapes are static "
-                        "here", fix="call torch.compile(..., dynamic=False)")
+            raise error("E0602", f"torch.compile made {value!r} an input of the graph ({source.name})",
+                        fix="call torch.compile(..., dynamic=False)")
     results = importer.walk(traced.graph, importer.scope)
     for node in traced.graph.nodes:
         written = node.args[0] if exporting.is_mutating(node.target) else None
@@ -88,6 +96,13 @@ def import_dynamo(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> tuple[Im
     in_spec = pytree.tree_structure(((0,) * len(slots), {}))
     signature = Signature(tuple(s.path for s in slots), in_spec, out_spec, tuple(slots), outputs)
     return Imported(graph, importer.params, signature), places
+
+
+def _fix_sizes(value: Any) -> None:
+    """Have torch.compile guard the sizes of a tensor that it left open: asking for one as a number does that."""
+    if isinstance(value, torch.Tensor):
+        for size in (*value.shape, *value.stride(), value.storage_offset()):
+            int(size)
 
 
 def _trace(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> fx.GraphModule:
@@ -115,18 +130,19 @@ def _state_key(node: fx.Node) -> str | None:
 
 
 class _Compiled:
-    """What torch.compile calls: takes parameters and inputs together, keeps the former bound, passes the latter on."""
+    """What torch.compile calls: takes parameters, numbers and inputs together, binds the first, passes the last on."""
 
-    def __init__(self, imported: Imported, places: Mapping[int, str], build: Callable[[Imported], Callable[..., Any]]):
+    def __init__(self, imported: Imported, places: Mapping[int, str | None],
+                 build: Callable[[Imported], Callable[..., Any]]):
         self.imported, self.places, self.build = imported, dict(places), build
-        self.version = Version(tuple(imported.params.values()))
+        self.version = version(imported.params.values())
         self.executable = build(imported)
 
     def __call__(self, *args: Any) -> tuple:
         given = {key: args[position] for position, key in self.places.items() if key in self.imported.params}
         params = {key: given.get(key, tensor) for key, tensor in self.imported.params.items()}
-        version = Version(tuple(params.values()))
-        if version != self.version:
+        now = version(params.values())
+        if now != self.version:
             self.imported = dataclasses.replace(self.imported, params=params)
-            self.executable, self.version = self.build(self.imported), version
+            self.executable, self.version = self.build(self.imported), now
         return self.executable(*(a for i, a in enumerate(args) if i not in self.places))

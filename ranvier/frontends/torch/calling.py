@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from ranvier import dtypes
 from ranvier.errors import error
 from ranvier.frontends.torch.signature import InputSlot, OutputSlot, Signature
-from ranvier.frontends.torch.tensors import to_numpy, to_torch
+from ranvier.frontends.torch.tensors import checksum, to_numpy, to_torch
 from ranvier.runtime.calling import constant_leaf, tensor_leaf
 
 
@@ -79,18 +79,13 @@ def restore(description: Mapping[str, Any]) -> TorchCalling | None:
     return TorchCalling(signature, tuple(shapes[i] for i in range(len(shapes))))
 
 
-class Version:
-    """The state of some tensors; equal if they are the same objects and nothing was written since."""
+def version(tensors: Iterable[torch.Tensor]) -> tuple:
+    """Something that differs when the contents of a tensor do.
 
-    def __init__(self, tensors: tuple[torch.Tensor, ...]):
-        self.tensors = tensors  # kept alive, so that no new tensor takes the identity of an old one
-        self.writes = tuple(None if t.is_inference() else t._version for t in tensors)
-
-    def __eq__(self, other: object) -> bool:
-        return (isinstance(other, Version) and self.writes == other.writes
-                and all(a is b for a, b in zip(self.tensors, other.tensors, strict=True)))
-
-    __hash__ = None  # type: ignore[assignment]
+    Torch counts writes, but not those through `.data` or numpy, so contents count: a checksum of MiniLM's 90 MB takes
+    50 ms, 3% of a run on the simulated core.
+    """
+    return tuple((t.shape, t.dtype, checksum(t)) for t in tensors)
 
 
 class ModuleParams:
@@ -106,14 +101,20 @@ class ModuleParams:
         return made if made._named().keys() >= set(keys) else None
 
     def version(self) -> object:
-        """Which tensors there are, and how often each was written to. (Those made in inference mode do not count.)"""
-        named = self._named()
-        return Version(tuple(named[key] for key in self.keys))
+        """See `version`. Raises E0603 if a tensor is gone."""
+        return version(self._tensors().values())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The tensors as arrays that share their memory."""
+        """The tensors as arrays that share their memory. Raises E0603 if one is gone or has no values."""
+        return {key: to_numpy(tensor) for key, tensor in self._tensors().items()}
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
         named = self._named()
-        return {key: to_numpy(named[key]) for key in self.keys}
+        for key in self.keys:
+            if key not in named:
+                raise error("E0603", f"the model has no parameter or buffer {key} any more",
+                            fix="compile the model again")
+        return {key: named[key] for key in self.keys}
 
     def _named(self) -> dict[str, torch.Tensor]:
         return {**dict(self.model.named_parameters(remove_duplicate=False)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -35,9 +36,16 @@ _COMPUTING = frozenset(
 def export(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> ExportedProgram:
     """``torch.export`` of `model` for inference, in a form in which nothing is changed in place behind a view.
 
-    Raises E0607, with torch's message and the user's line, if torch cannot trace the model.
+    Raises E0607 if the arguments are not those of its forward, and, with torch's message and the user's line, if torch
+    cannot trace the model.
     """
     _register_containers()
+    try:
+        signature = inspect.signature(model.forward)
+        signature.bind(*args, **kwargs)
+    except TypeError as misfit:
+        raise error("E0607", f"the example inputs do not fit {type(model).__qualname__}.forward: {misfit}",
+                    fix=f"its parameters are {signature}; give the arguments as a tuple and a dictionary") from None
     try:
         with torch.no_grad():
             program = functional(torch.export.export(model, args, dict(kwargs), strict=False))

@@ -15,11 +15,12 @@ from ranvier.loc import Loc
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _LOCAL = re.compile(r"^L\['\w+'\]\.?")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+_PYTHON = os.path.dirname(os.__file__) + os.sep
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
 def _is_library(file: str) -> bool:
-    return file.startswith((_TORCH, _OURS, "<"))
+    return file.startswith((_TORCH, _OURS, "<")) or (file.startswith(_PYTHON) and "site-packages" not in file)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 
 import numpy as np
 import torch
@@ -55,13 +56,23 @@ def to_torch_dtype(dtype: DType) -> torch.dtype:
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """`tensor` as an array that shares its memory (a strided view for a strided tensor); dtype as `from_torch_dtype`.
 
-    A tensor on another device than the CPU is copied to the CPU first.
+    A tensor on another device than the CPU is copied to the CPU first. Raises E0602 for sparse tensors, E0603 for those
+    without values.
     """
     dtype = from_torch_dtype(tensor.dtype)
+    if tensor.layout is not torch.strided:
+        raise error("E0602", f"tensors of layout {tensor.layout} are not supported", fix="call its to_dense()")
+    if tensor.is_meta:
+        raise error("E0603", "a tensor on the meta device has no values", fix="give one that has, of the same shape")
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if dtype.np.isbuiltin == 1:
         return tensor.numpy()
     return tensor.view(_CARRIER[dtype.itemsize]).numpy().view(dtype.np)
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    """A checksum of the contents of `tensor`."""
+    return zlib.crc32(np.ascontiguousarray(to_numpy(tensor)).reshape(-1).view(np.uint8).data)
 
 
 def to_torch(array: np.ndarray) -> torch.Tensor:
