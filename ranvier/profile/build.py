@@ -83,7 +83,7 @@ def _engines(timeline: Timeline) -> tuple[EngineUse, ...]:
         if kind != Kind.TRANSFER:
             name = timeline.tracks[track]
             stall[name] += start - ready
-            last[name] = max(last[name], end)
+            last[name] = end  # the events of an engine are in order
             count[name] += kind != Kind.TABLE_LOAD
     uses = [
         EngineUse(name, busy[name], busy[name] / total, count[name], stall[name], total - last[name]) for name in busy

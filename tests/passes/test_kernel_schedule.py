@@ -12,6 +12,7 @@ from kernel_programs import random_kernel, tiny_target
 from ranvier.compiler.emit import emit
 from ranvier.compiler.kernel.costs import Costs
 from ranvier.compiler.kernel.find_dependencies import find_dependencies
+from ranvier.compiler.kernel.lanes import Lane
 from ranvier.compiler.kernel.legalize import legalize
 from ranvier.compiler.kernel.place import place
 from ranvier.compiler.kernel.schedule import schedule
@@ -174,6 +175,15 @@ def test_loads_run_ahead():
     assert order[:4] == [f"a{i}" for i in range(4)]
 
 
+def test_another_table_is_loaded_for_a_path_that_is_longer_by_two_loads():
+    for height_ns, expected in ((10_000.0, (0.0, 1)), (1_000.0, (500.0, 2))):
+        lane = Lane(Engine.SCALAR, 1283.0)
+        lane.table = "gelu"
+        lane.add(0.0, height_ns, 1, 100.0, "exp")
+        lane.add(500.0, 10.0, 2, 100.0, "gelu")  # needs the resident table, and arrives before a load would be done
+        assert lane.take() == expected
+
+
 def test_activation_tables_are_not_loaded_back_and_forth():
     tiles = "\n".join(f"%{n}{i}: sbuf float32[128, 64] temp" for n in "ab" for i in range(8))
     steps = ["dma_copy dst=%a{i} src=%x[f{c} | 512x128 1x64] engine=sync", "activation dst=%b{i} op={f} data=%a{i}",
@@ -242,6 +252,21 @@ def test_psum_tiles_go_to_banks_as_they_become_free():
 def test_psum_as_full_as_the_program_says_still_finishes():
     placed, _, plan, _ = lowered(products(8, copies_later=True))
     assert placed.banks_needed == 8 and len({p.byte for p in plan.placements.values()}) == 8
+
+
+def test_tiles_ahead_of_their_turn_leave_room_for_those_in_turn():
+    """The q could be computed first and take all banks, but each is needed until its p is there."""
+    tiles = "%a: sbuf float32[128, 512] temp\n%b: sbuf float32[128, 512] temp\n" + "\n".join(
+        f"%{n}{i}: {'psum' if n in 'pq' else 'sbuf'} float32[128, 512] temp" for i in range(8) for n in "pqcd"
+    )
+    late = ["dma_copy dst=%a src=%x", *["activation dst=%b op=exp data=%a", "activation dst=%b op=tanh data=%b"] * 4]
+    first = [PRODUCT.format(i=i).replace("%a", "%b") for i in range(8)]
+    second = [PRODUCT.format(i=i).replace("%p", "%q") for i in range(8)]
+    copies = [f"tensor_copy dst=%c{i} src=%p{i}" for i in range(8)]
+    sums = [f"tensor_tensor dst=%d{i} data1=%q{i} data2=%c{i} op=add" for i in range(8)]
+    stores = [f"dma_copy dst=%y[f{i} | 512x128 1x1] src=%d{i}[p0 f0 | 1x128 1x1]" for i in range(8)]
+    placed, _, plan, _ = lowered(kernel(tiles, "\n".join([*late, *first, *copies, *second, *sums, *stores])))
+    assert placed.banks_needed == 8 and len(plan.sequence) == len(placed.kernel.body)
 
 
 def test_small_psum_tiles_share_banks():

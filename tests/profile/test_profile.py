@@ -23,6 +23,7 @@ from ranvier.profile import profile_program
 from ranvier.profile.html import page_data
 from ranvier.profile.occupancy import lifetimes, peak_bytes
 from ranvier.profile.report import bytes_text, time_text
+from ranvier.sim.trace import Kind
 from ranvier.target import get
 from ranvier.target.spec import Engine
 
@@ -127,6 +128,18 @@ def test_memory_map(model):
             if a.buffer.space is b.buffer.space and a.start_ns < b.end_ns and b.start_ns < a.end_ns:
                 ends = a.byte + a.buffer.bytes_per_partition, b.byte + b.buffer.bytes_per_partition
                 assert ends[0] <= b.byte or ends[1] <= a.byte
+
+
+def test_lifetimes_span_all_accesses(model):
+    spans = {}
+    for event in model.timeline.events():
+        inst = model.timeline.slots[event.slot][1].instruction
+        if event.kind in (Kind.INSTRUCTION, Kind.TRANSFER):
+            for ap in (*inst.reads(), *inst.writes()):
+                spans.setdefault(ap.buffer.name, []).append((event.start_ns, event.done_ns))
+    for life in lifetimes(model.program, model.timeline):
+        starts, ends = zip(*spans[life.buffer.name], strict=True)
+        assert (life.start_ns, life.end_ns) == (min(starts), max(ends))
 
 
 def test_text(model):

@@ -91,6 +91,13 @@ def test_entries_used_longest_ago_leave_first(tmp_path, artifact, monkeypatch):
     assert cache.find("b") is None
 
 
+def test_the_newest_entry_stays_even_if_it_is_larger_than_the_limit(tmp_path, artifact):
+    cache = CompileCache(tmp_path, 1)
+    for key in ("a", "b"):
+        cache.store(key, artifact)
+        assert [e.key for e in cache.entries()] == [key] and cache.find(key) is not None
+
+
 def test_settings_turn_the_cache_off_and_place_it(tmp_path):
     with config.override(cache=False):
         assert CompileCache.configured() is None
