@@ -259,7 +259,7 @@ def test_tiles_ahead_of_their_turn_leave_room_for_those_in_turn():
     tiles = "%a: sbuf float32[128, 512] temp\n%b: sbuf float32[128, 512] temp\n" + "\n".join(
         f"%{n}{i}: {'psum' if n in 'pq' else 'sbuf'} float32[128, 512] temp" for i in range(8) for n in "pqcd"
     )
-    late = ["dma_copy dst=%a src=%x", *["activation dst=%b op=exp data=%a", "activation dst=%b op=tanh data=%b"] * 4]
+    late = ["dma_copy dst=%a src=%x", "activation dst=%b op=tanh data=%a", *["activation dst=%b op=tanh data=%b"] * 16]
     first = [PRODUCT.format(i=i).replace("%a", "%b") for i in range(8)]
     second = [PRODUCT.format(i=i).replace("%p", "%q") for i in range(8)]
     copies = [f"tensor_copy dst=%c{i} src=%p{i}" for i in range(8)]
