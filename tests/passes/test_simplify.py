@@ -210,6 +210,13 @@ CASES = {
         %0: float32[2,3] = exp(%x)
         %1: float32[2,3] = add(%0, %0)
         return %1"""),
+    "a reciprocal that float16 does not hold": ("""
+        %tiny: float32[] = full() {shape=(), value=1.52587890625e-05, dtype=float32}
+        %0: float32[2,3] = div(%x, %tiny)
+        return %0""", """
+        %tiny: float32[] = full() {shape=(), value=1.52587890625e-05, dtype=float32}
+        %0: float32[2,3] = div(%x, %tiny)
+        return %0"""),
     "zeros of both signs are not equal": ("""
         %a: float32[] = full() {shape=(), value=0.0, dtype=float32}
         %n: float32[] = full() {shape=(), value=-0.0, dtype=float32}
