@@ -33,13 +33,14 @@ def inspect(
     for row in found.instructions:
         mix.add_row(row.engine, row.instruction, str(row.count))
     terminal.print(mix)
-    memory = _table("Memory (on chip: of one partition)", "memory", "buffers", "peak", "capacity")
+    memory = _table("Memory (on chip: of one partition)", "memory", "buffers", "in use at once", "extent", "capacity")
     for use in found.memories:
-        memory.add_row(use.memory, str(use.buffers), size(use.peak_bytes), size(use.capacity_bytes))
+        memory.add_row(use.memory, str(use.buffers), size(use.peak_bytes), size(use.extent_bytes),
+                       size(use.capacity_bytes))
     for kind, count in found.hbm_bytes.items():
-        memory.add_row(f"  hbm, {kind}", "", size(count), "")
+        memory.add_row(f"  hbm, {kind}", "", size(count))
     for name, space, count in found.largest[:5]:
-        memory.add_row(f"  {space}, {name}", "", size(count), "")
+        memory.add_row(f"  {space}, {name}", "", size(count))
     terminal.print(memory)
     layers = _table("Cost of each layer", "layer", "instructions", "on the critical path", "HBM bytes", "MFLOP")
     for layer in found.layers:

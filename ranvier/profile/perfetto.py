@@ -18,10 +18,12 @@ def trace_text(profile: Profile) -> str:
         lines.append(_event("M", "thread_sort_index", track, args={"sort_index": track}))
     numbers = {name: track for track, name in enumerate(timeline.tracks)}
     for event in timeline.events():
+        # Both ends are rounded, not the duration: events that follow each other must not overlap.
+        start, end = round(event.start_ns / 1e3, 6), round(event.end_ns / 1e3, 6)
         lines.append(
             _event(
-                "X", event_name(timeline, event), numbers[event.track], ts=round(event.start_ns / 1e3, 6),
-                dur=round((event.end_ns - event.start_ns) / 1e3, 6), args=_details(timeline, event),
+                "X", event_name(timeline, event), numbers[event.track], ts=start, dur=round(end - start, 6),
+                args=_details(timeline, event),
             )
         )  # fmt: skip
     return '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(lines) + "\n]}\n"

@@ -91,11 +91,13 @@ class CompileCache:
                 raise
             self.remove(key)
             return None
-        with self._index() as index:
-            index.execute(
-                "insert into entries values (?, ?, 1, ?) on conflict (key) do update set hits = hits + 1, used = ?",
-                (key, path.stat().st_size, time.time(), time.time()),
-            )
+        size_bytes = _size(path)
+        if size_bytes is not None:
+            with self._index() as index:
+                index.execute(
+                    "insert into entries values (?, ?, 1, ?) on conflict (key) do update set hits = hits + 1, used = ?",
+                    (key, size_bytes, time.time(), time.time()),
+                )
         return artifact
 
     def find_fingerprint(self, fingerprint: str, target: Target, dtype: str) -> Artifact | None:
@@ -109,8 +111,10 @@ class CompileCache:
         """Keep `artifact` under `key`; then drop entries, those used longest ago first, beyond the size limit."""
         path = self._path(key)
         artifact.save(path)
-        with self._index() as index:
-            index.execute("insert or replace into entries values (?, ?, 0, ?)", (key, path.stat().st_size, time.time()))
+        size_bytes = _size(path)
+        if size_bytes is not None:
+            with self._index() as index:
+                index.execute("insert or replace into entries values (?, ?, 0, ?)", (key, size_bytes, time.time()))
         self._shrink(keep=key)
 
     def link(self, fingerprint: str, target: Target, dtype: str, key: str) -> None:
@@ -121,7 +125,12 @@ class CompileCache:
 
     def remove(self, key: str) -> None:
         """Forget the entry `key`, if there is one."""
-        self._path(key).unlink(missing_ok=True)
+        path = self._path(key)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as cause:
+            raise error("E0804", f"the entry {path} of the cache cannot be removed: {cause.strerror}",
+                        fix="remove it, or set RANVIER_CACHE=0") from cause
         with self._index() as index:
             index.execute("delete from entries where key = ?", (key,))
             index.execute("delete from fingerprints where key = ?", (key,))
@@ -152,19 +161,34 @@ class CompileCache:
         connection = None
         try:
             connection = _connect(path)
-        except sqlite3.OperationalError as cause:  # locked, or the folder cannot be written to
-            raise error("E0804", f"the index of the cache, {path}, cannot be used: {cause}",
-                        fix="set RANVIER_CACHE=0 to do without a cache") from cause
+        except sqlite3.OperationalError as cause:
+            raise _unusable(path, cause) from cause
         except sqlite3.DatabaseError:
             path.unlink(missing_ok=True)
             connection = _connect(path)
-            files = [(f.stem, f.stat().st_size, f.stat().st_mtime) for f in self._path("x").parent.glob("*.rvx")]
-            connection.executemany("insert into entries values (?, ?, 0, ?)", files)
+            files = [(f.stem, _size(f), time.time()) for f in self._path("x").parent.glob("*.rvx")]
+            connection.executemany("insert into entries values (?, ?, 0, ?)", [f for f in files if f[1] is not None])
         try:
             with connection:
                 yield connection
+        except sqlite3.OperationalError as cause:
+            raise _unusable(path, cause) from cause
         finally:
             connection.close()
+
+
+def _unusable(path: Path, cause: sqlite3.OperationalError) -> RanvierError:
+    """The index is locked, or cannot be written to."""
+    return error("E0804", f"the index of the cache, {path}, cannot be used: {cause}",
+                 fix="name another folder in RANVIER_CACHE_DIR, or set RANVIER_CACHE=0 to do without a cache")
+
+
+def _size(path: Path) -> int | None:
+    """Bytes of an entry; None if another process has removed it meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -7,11 +7,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ranvier.ir.program import Program
 from ranvier.isa.access import BufferKind, Space
+from ranvier.profile.occupancy import lifetimes, peak_bytes
+from ranvier.target import Target
 
 if TYPE_CHECKING:
-    from ranvier.profile.metrics import Layer
+    from ranvier.profile.metrics import Layer, Profile
     from ranvier.runtime.executable import Executable
 
 
@@ -28,12 +29,14 @@ class Mix:
 class MemoryUse:
     """Use of one memory: `peak_bytes` is the highest address that is used, `buffers` how many share it.
 
-    On chip both numbers are bytes of one partition; `capacity_bytes` is what the target has.
+    On chip the numbers are bytes of one partition. `peak_bytes` are in use at once, `extent_bytes` end where the last
+    buffer ends, `capacity_bytes` is what programs can use.
     """
 
     memory: str
     buffers: int
     peak_bytes: int
+    extent_bytes: int
     capacity_bytes: int
 
 
@@ -69,23 +72,25 @@ def inspect_executable(exe: Executable) -> Inspection:
     chip = [b for b in program.buffers if b.space.on_chip and b.name in program.placed]
     chip.sort(key=lambda b: (-b.bytes_per_partition, b.name))
     queues = sorted({slot.queue for _, slot in program.slots() if slot.queue is not None})
+    profile = exe.profile()
     return Inspection(
-        manifest=dict(exe.manifest), instructions=mix, memories=_memories(program, exe),
+        manifest=dict(exe.manifest), instructions=mix, memories=_memories(profile, exe.target),
         hbm_bytes={kind.value: hbm[kind.value] for kind in BufferKind if hbm[kind.value]},
         largest=tuple((b.name, b.space.value, b.bytes_per_partition) for b in chip[:10]),
-        layers=exe.profile().layers, semaphores=len(program.semaphores), queues=tuple(queues),
+        layers=profile.layers, semaphores=len(program.semaphores), queues=tuple(queues),
     )
 
 
-def _memories(program: Program, exe: Executable) -> tuple[MemoryUse, ...]:
-    target = exe.target
+def _memories(profile: Profile, target: Target) -> tuple[MemoryUse, ...]:
+    program, lives = profile.program, lifetimes(profile.program, profile.timeline)
     capacity = {
-        Space.SBUF: int(target.sbuf.bytes_per_partition.value), Space.PSUM: int(target.psum.bytes_per_partition),
+        Space.SBUF: target.sbuf.usable_bytes_per_partition, Space.PSUM: int(target.psum.bytes_per_partition),
         Space.HBM: int(target.hbm.bytes.value),
     }
     uses = []
     for space in (Space.SBUF, Space.PSUM, Space.HBM):
         placed = [b for b in program.buffers if b.space is space and b.name in program.placed]
-        peak = max((program.placed[b.name].byte + b.bytes_per_partition for b in placed), default=0)
-        uses.append(MemoryUse(space.value, len(placed), peak, capacity[space]))
+        extent = max((program.placed[b.name].byte + b.bytes_per_partition for b in placed), default=0)
+        peak = peak_bytes(lives, space) if space.on_chip else extent  # a tensor in HBM stays where it is
+        uses.append(MemoryUse(space.value, len(placed), peak, extent, capacity[space]))
     return tuple(uses)

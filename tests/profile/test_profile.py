@@ -195,6 +195,10 @@ def test_perfetto(model, tmp_path):
     complete = [e for e in events if e["ph"] == "X"]
     assert len(complete) == len(model.timeline)
     assert max(e["ts"] + e["dur"] for e in complete) * 1e3 <= model.latency_ns + 1e-3
+    last = {}
+    for e in sorted(complete, key=lambda e: (e["tid"], e["ts"])):
+        assert e["ts"] >= last.get(e["tid"], 0.0) - 1e-9  # viewers nest what overlaps
+        last[e["tid"]] = e["ts"] + e["dur"]
     names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {"tensor", "vector", "queue sync0"} <= names
     waited = [e for e in complete if "waited_for" in e["args"]]

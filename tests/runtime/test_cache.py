@@ -1,6 +1,11 @@
 """The compile cache: hits, what is part of the key, damage, size."""
 
+import contextlib
+import os
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import small_program
@@ -96,6 +101,47 @@ def test_the_newest_entry_stays_even_if_it_is_larger_than_the_limit(tmp_path, ar
     for key in ("a", "b"):
         cache.store(key, artifact)
         assert [e.key for e in cache.entries()] == [key] and cache.find(key) is not None
+
+
+COMPETING = """
+import sys
+import small_program
+from ranvier.runtime.cache import CompileCache
+
+cache, artifact = CompileCache(sys.argv[1], 1), small_program.executable().to_artifact(weights=False)
+for i in range(60):
+    key = f"k{i % 5}"
+    if cache.find(key) is None:
+        cache.store(key, artifact)
+"""
+
+
+def test_processes_share_a_cache_that_is_too_small(tmp_path):
+    """Each removes what the others are just storing or reading."""
+    path = str(Path(__file__).parent)
+    runs = [subprocess.Popen([sys.executable, "-c", COMPETING, str(tmp_path)], env={**os.environ, "PYTHONPATH": path},
+                             stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [run.communicate(timeout=120)[1] for run in runs] == [""] * 3
+
+
+def test_index_that_cannot_be_written(cache, artifact, monkeypatch):
+    cache.store("k", artifact)
+    monkeypatch.setattr(caching, "_WAIT_S", 0.05)
+    with contextlib.closing(sqlite3.connect(cache.folder / "index.sqlite")) as writer:
+        writer.execute("begin immediate")
+        with pytest.raises(RanvierError, match="cannot be used: database is locked") as caught:
+            cache.find("k")
+    assert caught.value.code == "E0804" and "RANVIER_CACHE=0" in caught.value.fix
+    assert cache.find("k") is not None
+
+
+def test_entry_that_cannot_be_removed(cache, artifact):
+    cache.store("k", artifact)
+    (cache.folder / "entries" / "k.rvx").unlink()
+    (cache.folder / "entries" / "k.rvx").mkdir()
+    with pytest.raises(RanvierError, match="cannot be removed") as caught:
+        cache.find("k")
+    assert caught.value.code == "E0804"
 
 
 def test_settings_turn_the_cache_off_and_place_it(tmp_path):

@@ -32,12 +32,12 @@ function drawPath(element, p) {
 
 function drawRoofline(element, p, peaks) {
   if (!p.flops || !p.hbm_bytes) { element.innerHTML = `<p class="hint">no matmul, or no HBM traffic</p>`; return; }
-  const width = 640, height = 300, left = 62, bottom = 262, right = 620, top = 14;
+  const width = 640, height = 300, left = 62, bottom = 262, right = 470, top = 14;
   const achieved = (p.flops / p.latency_ns) * 1e9, bandwidth = p.hbm_bytes_per_ns * 1e9;
   const points = [["now", p.flops / p.hbm_bytes, achieved, theme("accent")]];
   if (p.once_bytes && p.once_bytes < p.hbm_bytes * 0.98) points.push(["each byte once", p.flops / p.once_bytes, achieved, theme("soft")]);
-  const roofs = Object.entries(peaks);
-  const highest = Math.max(...roofs.map(([, v]) => v)) * 2, lowest = Math.min(achieved / 4, highest / 1e4);
+  const roofs = mergedRoofs(peaks);
+  const highest = roofs[0][1] * 2, lowest = Math.min(achieved / 4, highest / 1e4);
   const xs = [Math.min(0.5, ...points.map((q) => q[1] / 2)), Math.max(1000, ...points.map((q) => q[1] * 3))];
   const px = (v) => left + (Math.log(v / xs[0]) / Math.log(xs[1] / xs[0])) * (right - left);
   const py = (v) => bottom - (Math.log(v / lowest) / Math.log(highest / lowest)) * (bottom - top);
@@ -46,19 +46,27 @@ function drawRoofline(element, p, peaks) {
   let out = "";
   for (let e = Math.ceil(Math.log10(xs[0])); 10 ** e <= xs[1]; e++) out += `<text x="${px(10 ** e)}" y="${bottom + 16}" text-anchor="middle">${10 ** e}</text>` + line(10 ** e, lowest, 10 ** e, highest, theme("line"));
   for (let e = Math.ceil(Math.log10(lowest)); 10 ** e <= highest; e++) out += `<text x="${left - 6}" y="${py(10 ** e) + 4}" text-anchor="end">${fmt.flops(10 ** e)}</text>` + line(xs[0], 10 ** e, xs[1], 10 ** e, theme("line"));
-  for (const [name, roof] of roofs) {
-    const main = name === p.flops_dtype;
+  // Names stand beside the plot and below it, where no line and no point can be.
+  let free = -Infinity;
+  for (const [names, roof] of roofs) {
+    const main = names.includes(p.flops_dtype);
+    free = Math.max(py(roof) + 4, free + 14);
     out += line(roof / bandwidth, roof, xs[1], roof, main ? theme("ink") : theme("soft"), !main) +
-      `<text x="${right - 4}" y="${py(roof) - 5}" text-anchor="end">${name} ${fmt.flops(roof)}FLOP/s</text>`;
+      `<text x="${right + 8}" y="${free}">${names.join(", ")} ${fmt.flops(roof)}</text>`;
   }
-  out += line(Math.max(xs[0], lowest / bandwidth), Math.max(xs[0] * bandwidth, lowest), Math.max(...roofs.map(([, v]) => v)) / bandwidth, Math.max(...roofs.map(([, v]) => v)), theme("ink"));
-  points.forEach(([name, x, y, color], i) => {
-    const far = px(x) > right - 170;
-    out += `<circle cx="${px(x)}" cy="${py(y)}" r="5.5" fill="${color}"/>` +
-      `<text x="${px(x) + (far ? -9 : 9)}" y="${py(y) + 18 + 14 * i}" text-anchor="${far ? "end" : "start"}">${name}: ${digits(x)} FLOP/B</text>`;
-  });
+  out += line(Math.max(xs[0], lowest / bandwidth), Math.max(xs[0] * bandwidth, lowest), roofs[0][1] / bandwidth, roofs[0][1], theme("ink"));
+  for (const [, x, y, color] of [...points].reverse()) out += `<circle cx="${px(x)}" cy="${py(y)}" r="5.5" fill="${color}"/>`;
+  const key = points.map(([name, x, , color]) =>
+    `<span><i style="background:${color}"></i>${name}: ${digits(x)} FLOP/B, ${fmt.flops(achieved)}FLOP/s</span>`).join("");
   out += `<text x="${(left + right) / 2}" y="${height - 4}" text-anchor="middle">FLOP per byte of HBM traffic</text><text x="4" y="${top - 2}">FLOP/s</text>`;
-  element.innerHTML = `<svg viewBox="0 0 ${width} ${height}">${out}</svg>`;
+  element.innerHTML = `<svg viewBox="0 0 ${width} ${height}">${out}</svg><div class="key">${key}</div>`;
+}
+
+// Pairs of the dtypes that share a peak and that peak, the highest first.
+function mergedRoofs(peaks) {
+  const names = new Map();
+  for (const [name, peak] of Object.entries(peaks)) names.set(peak, [...(names.get(peak) ?? []), name]);
+  return [...names].map(([peak, dtypes]) => [dtypes, peak]).sort((a, b) => b[1] - a[1]);
 }
 
 // A table sorted by the column that is clicked. Columns: [title, value of a row, text of a value, class].
