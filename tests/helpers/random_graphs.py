@@ -445,7 +445,7 @@ def product(m: Maker) -> None:
     x = b.mul(x, 1 / 32)
     size = m.extent()
     if r.random() < 0.5 or len(x.shape) < 2:
-        weight = m.fresh((size, x.shape[-1]), m.dtype)
+        weight = m.fresh((size, *x.shape[-1:]), m.dtype)
         y = b.linear(x, weight, m.fresh((size,), m.dtype) if r.random() < 0.5 else None)
     else:
         batch = tuple(n if r.random() < 0.7 else 1 for n in x.shape[:-2])[r.choice((0, 0, len(x.shape) - 2)) :]

@@ -33,7 +33,7 @@ Case = Callable[[Model], "Value | Sequence[Value]"]
 def agree(case: Case, dtype: str = "float32") -> None:
     model = Model()
     made = case(model)
-    graph = model.b.build(made if isinstance(made, (list, tuple)) else [made])
+    graph = model.b.build([made] if isinstance(made, Value) else made)
     require_agreement(graph, model.inputs, model.params, dtype)
 
 
@@ -83,6 +83,7 @@ FORMS: dict[str, Case] = {
     "a large image": lambda m: m.b.relu(conv(m, m.input(1, 3, 150, 150), 20, 7, 2, 3)),
     "a large image, each channel by itself": lambda m: conv(m, m.input(1, 5, 120, 120), 5, 3, 1, 1, 5),
     "a large image, pooled": lambda m: m.b.emit(pool("max", (3, 3), (2, 2), ((1, 1), (1, 1))), m.input(1, 4, 160, 160)),
+    "more tiles than fit together": lambda m: m.b.emit(Rope(), *(m.input(30000, 66) for _ in range(3))),
     "rotary embedding of all heads at once": lambda m: m.b.emit(
         Rope(), m.input(1, 2, 1030, 64), m.param(1030, 64), m.param(1030, 64)
     ),

@@ -140,6 +140,16 @@ def test_a_loaded_tile_is_loaded_again_instead():
     assert not any("spill" in line for line in lines(place(before, tiny_target(512)).kernel))
 
 
+def test_a_copy_has_a_name_of_its_own():
+    before = kernel((SPILL + """    dma_copy dst=%a src=%x engine=sync
+    tensor_copy dst=%a.1 src=%a engine=vector
+    tensor_copy dst=%c src=%a.1 engine=vector
+    dma_copy dst=%y src=%c engine=sync
+    dma_copy dst=%z src=%a engine=sync
+  }""").replace("%b", "%a.1"))
+    assert lines(place(before, tiny_target(512)).kernel)[-1] == "dma_copy dst=%z src=%a.2 engine=sync"
+
+
 def test_only_what_was_written_is_saved():
     before = kernel(SPILL + """    dma_copy dst=%a[p0 f0 | 1x128 1x16] src=%x[f0 | 64x128 1x16] engine=sync
     tensor_copy dst=%b[p0 f0 | 1x128 1x16] src=%a[p0 f0 | 1x128 1x16] engine=vector

@@ -103,8 +103,7 @@ class _Placer:
         is_new = uses[0] == i
         version = buffer
         if not is_new:
-            self.versions[buffer.name] = number = self.versions.get(buffer.name, 0) + 1
-            version = dataclasses.replace(buffer, name=f"{buffer.name}.{number}")
+            version = dataclasses.replace(buffer, name=self._version_name(buffer.name))
             self.made.append(version)
         memory.take(version.name, start, size, move=not stays)
         self.placements[version.name] = Placement(0, start)
@@ -113,6 +112,13 @@ class _Placer:
         if not is_new and not _overwrites(inst, buffer):
             self.body += self._reload(buffer, version, i, inst)
         return True
+
+    def _version_name(self, name: str) -> str:
+        """A new name for the next copy of buffer `name`, which no buffer of the kernel has."""
+        while True:
+            self.versions[name] = number = self.versions.get(name, 0) + 1
+            if f"{name}.{number}" not in self.kernel.by_name:
+                return f"{name}.{number}"
 
     def _make_room(self, size: int, i: int, inst: Instruction, touched: dict[str, Buffer]) -> int | None:
         """Move buffers that instruction `i` does not touch out of SBUF; returns where `size` bytes are free then."""
