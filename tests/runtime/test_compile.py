@@ -33,6 +33,16 @@ class Mlp(nn.Module):
         return {"y": self.down(hidden) * scale, "hidden": (hidden, None)}
 
 
+@dataclasses.dataclass
+class Unregistered:
+    y: torch.Tensor
+
+
+class Dataclasses(nn.Module):
+    def forward(self, x):
+        return Unregistered(x + 1)
+
+
 def example():
     torch.manual_seed(5)
     return {"x": torch.randn(16, 64)}
@@ -250,6 +260,8 @@ def ranvier_dtype(name):
     (lambda: ranvier.compile(nn.Linear(4, 4), torch.zeros(1, 4)), "E0607", "example_inputs is a Tensor; it is a tuple"),
     (lambda: ranvier.check(nn.Linear(4, 4), {"input": torch.zeros(1, 4)}), "E0607", "example_inputs is a dict"),
     (lambda: ranvier.compile(Mlp(), (example(),), 2.0), "E0607", "example_kwargs is a float"),
+    (lambda: ranvier.compile(nn.BatchNorm1d(4), (torch.zeros(2, 4),)), "E0602", "call model.eval() first"),
+    (lambda: ranvier.compile(Dataclasses(), (torch.zeros(2, 4),)), "E0607", "register_dataclass"),
     (lambda: ranvier.compile(Mlp()), "E0607", "missing a required argument: 'batch'"),
     (lambda: ranvier.compile(nn.Linear(4, 4).double(), (torch.zeros(1, 4).double(),)), "E0604", "is float64"),
 ])

@@ -21,6 +21,7 @@ from ranvier.errors import RanvierError, error
 from ranvier.frontends.torch.places import place_of_exception
 
 _MESSAGE_LINES = 12
+_REGISTER = "call torch.export.register_dataclass on it, or return a tuple, list, dictionary or named tuple"
 # Composites that compute, so their results share memory with nothing. All others may return their operand.
 _COMPUTING = frozenset(
     f"aten.{name}" for name in (
@@ -59,6 +60,7 @@ def export(model: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Exported
             "E0607",
             f"torch.export could not trace {type(model).__qualname__}: {type(failure).__name__}: {text}",
             where=place_of_exception(failure.__traceback__),
+            fix=_REGISTER if "register a pytree" in text else None,
         ) from failure
     return program
 

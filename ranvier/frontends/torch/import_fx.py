@@ -81,7 +81,7 @@ def import_exported(program: ExportedProgram, names: Sequence[str] = (), *, name
     for changed in program.graph_signature.output_specs:
         if changed.kind is not OutputKind.USER_OUTPUT:
             importer.problem(str(changed.target or changed.arg.name), "is changed by the model, which inputs and "
-                             "buffers must not be", None)
+                             "buffers must not be (in training mode: call model.eval() first)", None)
     graph, outputs = importer.finish(results)
     in_spec, out_spec = program.call_spec.in_spec, program.call_spec.out_spec
     assert in_spec is not None and out_spec is not None
