@@ -40,6 +40,7 @@ from ranvier.graph import (
 EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 64, 100, 127, 128, 129, 200, 300, 513)
 MOST_ELEMENTS = 1 << 16
 LARGEST = 64.0
+MOST_PRODUCTS = 100
 _SIGNIFICANT = {"float32": 24, "bfloat16": 8, "float16": 11}
 
 
@@ -442,6 +443,8 @@ def row_function(m: Maker) -> None:
 def product(m: Maker) -> None:
     r, b = m.r, m.b
     x = m.floats(2) if r.random() < 0.8 else m.floats(1)
+    if math.prod(x.shape[:-2]) > MOST_PRODUCTS:
+        x = b.reshape(x, (-1, x.shape[-1]))
     x = b.mul(x, 1 / 32)
     size = m.extent()
     if r.random() < 0.5 or len(x.shape) < 2:

@@ -21,7 +21,8 @@ def agree(r: random.Random, given_dtype: dt.DType, dtype: str, chip: str, only: 
     require_agreement(case.graph, case.inputs, case.params, dtype, chip)
 
 
-cheap = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], database=None)
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+cheap = settings(max_examples=30, deadline=None, suppress_health_check=SLOW, database=None)
 Randoms = st.randoms(use_true_random=False)
 
 
