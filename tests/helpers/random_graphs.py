@@ -109,7 +109,7 @@ class Maker:
             key = f"p{len(self.params)}"
             value = self.b.param(key, kind)
             self.params[key] = array
-        elif array.nbytes < 4096 and self.dtype is not dt.bfloat16:  # what is computed from literals alone is rounded early
+        elif array.nbytes < 4096 and self.dtype is not dt.bfloat16:  # literals are computed with early
             value = self.b.constant(array)
         else:
             value = self.b.input(kind, f"x{len(self.inputs)}")
