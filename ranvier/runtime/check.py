@@ -121,13 +121,12 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray], params: Mapping[str,
         if not results[-1].passed:
             return CheckReport(tuple(results), _in_outputs("import", graph, native, reference))
     stages = _compile(graph, target, dtype, extra_passes)
-    before, expected, rounded = stages.graphs[0][1], None, False
+    before, expected = stages.graphs[0][1], None
     for name, after in stages.graphs:
         start = time.perf_counter()
         outputs = after.evaluate(inputs, _state(params, stages.prologue, after), precision="float64")
         if expected is not None:
-            rounded = rounded or name == "convert_precision"
-            limit = _pass_tolerance(name, dtype, rounded)
+            limit = _pass_tolerance(name, dtype, before)
             results.append(StageResult(name, "the stage before it, in float64", _distance(outputs, expected), limit,
                                        time.perf_counter() - start))
             if not results[-1].passed:
@@ -138,11 +137,9 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray], params: Mapping[str,
     return _check_kernel_stages(stages, graph, inputs, params, expected, results, target, dtype)
 
 
-def _pass_tolerance(name: str, dtype: str, rounded: bool) -> float:
-    """What a pass may change. Once the graph is in `dtype`, a constant that a pass computes is rounded to it."""
-    if name == "convert_precision":
-        return 4 * _UNIT[dtype]
-    return max(PASS_TOLERANCE, _UNIT[dtype]) if rounded else PASS_TOLERANCE
+def _pass_tolerance(name: str, dtype: str, before: Graph) -> float:
+    """What a pass on `before` may change: a constant that it computes is rounded to the graph's dtype."""
+    return 4 * _UNIT[dtype] if name == "convert_precision" else max(PASS_TOLERANCE, _UNIT[_coarsest(before)])
 
 
 def _check_kernel_stages(stages: _Stages, graph: Graph, inputs: Sequence[np.ndarray], params: Mapping[str, np.ndarray],

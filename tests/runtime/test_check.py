@@ -85,6 +85,22 @@ def test_harmless_rewrite_passes(x):
     assert ranvier.check(Model(), (x,), dtype="float32", extra_passes=(("swap", swap),)).passed
 
 
+def test_model_in_bfloat16_may_round_the_constants_that_a_pass_folds():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(64, 64)
+
+        def forward(self, x):
+            return (self.linear(x) * 0.3333 + 0.1) * (torch.arange(64) * 0.37).cos().to(x.dtype)
+
+    torch.manual_seed(0)
+    model = Scaled().to(torch.bfloat16).eval()
+    report = ranvier.check(model, (torch.randn(20, 64, dtype=torch.bfloat16),), dtype="bfloat16")
+    report.raise_if_failed()
+    assert any(stage.difference > checking.PASS_TOLERANCE for stage in report.stages if stage.name == "simplify")
+
+
 def test_wrong_import_is_found(x):
     graph, inputs, params = simple_graph()
     right = graph.evaluate(inputs, params)
