@@ -397,8 +397,7 @@ def _verify_operand(inst: Instruction, spec: OperandSpec, ap: AccessPattern, tar
         inst.require(False, "ISA-11", message, argument=name)
     if start == 0:
         return
-    quadrant = target.limits.partition_quadrant.value
-    step = quadrant if count <= quadrant else 2 * quadrant if count <= 2 * quadrant else 4 * quadrant
+    step = target.limits.start_step(count)
     if start % step:
         message = f"{name} starts at partition {start}; {count} partitions start at a multiple of {step}"
         inst.require(False, "ISA-3", message, argument=name)

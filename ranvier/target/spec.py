@@ -334,6 +334,11 @@ class LimitsSpec:
     dma_compute_sources_max: Fact
     semaphores: Fact
 
+    def start_step(self, partitions: int) -> int:
+        """An operand of so many partitions starts at a multiple of this: of one, two or four quadrants."""
+        quadrant = int(self.partition_quadrant.value)
+        return quadrant if partitions <= quadrant else 2 * quadrant if partitions <= 2 * quadrant else 4 * quadrant
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:

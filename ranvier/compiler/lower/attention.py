@@ -11,10 +11,9 @@ from ranvier.graph.attention import Attention
 from ranvier.graph.core import Node, Value
 from ranvier.kernels.attention import MASKED, Heads, attention
 from ranvier.kernels.matmul import spans
+from ranvier.kernels.sizes import PARTITIONS
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
-
-QUERIES = 128
 
 
 def lower_attention(ctx: Lowering, group: Group) -> None:
@@ -35,7 +34,7 @@ def lower_attention(ctx: Lowering, group: Group) -> None:
     scale = node.op.scale if node.op.scale is not None else query.shape[-1] ** -0.5
     masks = _Masks(ctx, node, scale)
     for b in range(batch):
-        for q0, q in spans(q_len, QUERIES):
+        for q0, q in spans(q_len, PARTITIONS):
             count = masks.keys_for(q0, q, k_len)
             operands = Heads(
                 queries=[queries.head(b, h, q0, q) for h in range(heads)],
@@ -74,7 +73,7 @@ class _Columns:
         first = b * self.length + start if self.merged else (b * self.heads + h) * self.length + start
         row = h * self.size if self.merged else 0
         found = []
-        for d0, d in spans(self.size, 128):
+        for d0, d in spans(self.size, PARTITIONS):
             tile = self.tiles.rows(row + d0, d)
             found.append(tile.reshape((d, self.tiles.layout.free))[:, first : first + count])
         return found
@@ -98,8 +97,8 @@ class _Rows:
         base = b * self.length if self.merged else (b * self.heads + h) * self.length
         first = h * self.size if self.merged else 0
         found = []
-        for start, size in spans(count, 128):
-            tile = self.tiles.rows(base + start, min(128, self.length - start))
+        for start, size in spans(count, PARTITIONS):
+            tile = self.tiles.rows(base + start, min(PARTITIONS, self.length - start))
             found.append(tile.reshape((tile.shape[0], self.tiles.layout.free))[:size, first : first + self.size])
         return found
 
@@ -153,7 +152,7 @@ class _Masks:
             access = view.access(((view.strides[3], k_len),), index * view.strides[0])
             nisa.dma_copy(dst=raw, src=NkiTensor(access))
             self._rows[index] = self._additive(raw, 1.0 / self.scale, self.dtype)
-        return self.ctx.ones(128, self.dtype), self._rows[index][:, :count]
+        return self.ctx.ones(PARTITIONS, self.dtype), self._rows[index][:, :count]
 
     def tile(self, b: int, q0: int, q: int, count: int):
         """A function from the head to the [q, count] tile that is added to the scaled scores."""

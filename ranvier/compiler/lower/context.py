@@ -203,8 +203,7 @@ class Lowering:
         ends = [(start, start + size) for start, size in outer.chunks()]
         for start, size in inner.chunks():
             home = next((e for e in ends if e[0] <= start and start + size <= e[1]), None)
-            step = 32 if size <= 32 else 64 if size <= 64 else 128
-            if home is None or (start - home[0]) % step:
+            if home is None or (start - home[0]) % self.target.limits.start_step(size):
                 return False
         return True
 

@@ -19,7 +19,7 @@ from ranvier.graph.core import Node, Value
 from ranvier.graph.elementwise import Binary
 from ranvier.graph.movement import Transpose
 from ranvier.kernels.matmul import accumulate, spans
-from ranvier.kernels.sizes import MOVING_COLUMNS
+from ranvier.kernels.sizes import MOVING_COLUMNS, PARTITIONS
 from ranvier.nki.tensor import NkiTensor
 
 WEIGHT_BLOCK_BYTES = 24 * 1024
@@ -69,7 +69,7 @@ def lower_linear(ctx: Lowering, group: Group) -> None:
     rows = layout.a == 1 and layout.b * layout.c == total * n_size and layout.c == n_size
     sink = Sink(ctx, group.last.output, layout)
     blocks = _row_blocks(ctx, layout, x) if rows else spans(total, _rows_together(ctx, x))
-    columns_of_result = spans(n_size, _block_columns(ctx, k_size, weight.dtype))
+    columns_of_result = spans(n_size, _block_columns(k_size, weight.dtype))
     weights = _weight_block(ctx, weight, 0, n_size) if len(columns_of_result) == 1 else None
     for r0, r in blocks:
         moving = ctx.column_block(x, r0, r)
@@ -94,10 +94,10 @@ class _Part:
 def _rows_together(ctx: Lowering, x: Value) -> int:
     """How many rows of x are on chip as columns at a time: all, if they fit."""
     total, itemsize = math.prod(x.shape[:-1]), x.dtype.itemsize
-    tiles = math.ceil(x.shape[-1] / 128)
+    tiles = math.ceil(x.shape[-1] / PARTITIONS)
     if ctx.fits(columns(x.shape), x.dtype) and tiles * total * itemsize <= COLUMNS_BYTES:
         return total
-    return max(128, min(FREE_BYTES, COLUMNS_BYTES // tiles) // itemsize // MOVING_COLUMNS * MOVING_COLUMNS)
+    return max(PARTITIONS, min(FREE_BYTES, COLUMNS_BYTES // tiles) // itemsize // MOVING_COLUMNS * MOVING_COLUMNS)
 
 
 def _row_blocks(ctx: Lowering, layout: Layout, x: Value) -> list[tuple[int, int]]:
@@ -112,10 +112,10 @@ def _row_blocks(ctx: Lowering, layout: Layout, x: Value) -> list[tuple[int, int]
     return found
 
 
-def _block_columns(ctx: Lowering, k_size: int, dtype: dt.DType) -> int:
-    tiles = math.ceil(k_size / 128)
+def _block_columns(k_size: int, dtype: dt.DType) -> int:
+    tiles = math.ceil(k_size / PARTITIONS)
     fit = WEIGHT_BLOCK_BYTES // (tiles * dtype.itemsize)
-    return max(128, fit // MOVING_COLUMNS * MOVING_COLUMNS or fit // 128 * 128)
+    return max(PARTITIONS, fit // MOVING_COLUMNS * MOVING_COLUMNS or fit // PARTITIONS * PARTITIONS)
 
 
 def _weight_block(ctx: Lowering, weight: Value, n0: int, n: int) -> list[NkiTensor]:
@@ -130,7 +130,7 @@ def _weight_block(ctx: Lowering, weight: Value, n0: int, n: int) -> list[NkiTens
     if base in ctx.params:
         view = ctx.param_view(base, (n_size, k_size), (1, 0)).slice((0, n0), (k_size, n0 + n), (1, 1))
         found = []
-        for k0, k in spans(k_size, 128):
+        for k0, k in spans(k_size, PARTITIONS):
             tile = ctx.sbuf((k, 1, n), weight.dtype)
             ctx.load(tile, view, Layout(1, k_size, n), k0, k)
             found.append(tile.reshape((k, n)))
@@ -153,7 +153,7 @@ def _rows_product(
             columns_of = [w[:, c0 : c0 + c] for w in part.weights]
             start = part.n0 + c0
             if bias_row is not None:
-                stationary.insert(0, ctx.ones(128, bias_row.dtype)[:, :b])
+                stationary.insert(0, ctx.ones(PARTITIONS, bias_row.dtype)[:, :b])
                 columns_of.insert(0, bias_row[:, start : start + c])
             accumulate(product, stationary, columns_of)
             chunk = Chunk(b0, b, 0, 1, start, c)

@@ -13,6 +13,7 @@ from ranvier.graph.core import Node, Value
 from ranvier.graph.indexing import Full, Iota
 from ranvier.graph.movement import Broadcast, Concat, Pad, Reshape, Reverse, Slice, Transpose
 from ranvier.kernels.matmul import spans
+from ranvier.kernels.sizes import PARTITIONS
 from ranvier.nki import isa as nisa
 from ranvier.nki.tensor import NkiTensor
 
@@ -104,15 +105,15 @@ def _fill_number(ctx: Lowering, to: HbmView, number: float) -> None:
     """Write one number to every element of an HBM view."""
     dtype = to.dtype
     outer, inner = math.prod(to.shape[:-1]), to.shape[-1]
-    for start, size in spans(outer, 128):
+    for start, size in spans(outer, PARTITIONS):
         for c0, c in spans(inner, FILL_ELEMENTS):
             tile = ctx.sbuf((size, 1, c), dtype)
             nisa.memset(dst=tile, value=number if dtype.is_float else int(number))
             column = to.slice((0,) * (len(to.shape) - 1) + (c0,), (*to.shape[:-1], c0 + c), (1,) * len(to.shape))
-            _store_rows(ctx, tile, column, start, size, outer, c)
+            _store_rows(tile, column, start, size, outer, c)
 
 
-def _store_rows(ctx: Lowering, tile, view: HbmView, start: int, size: int, outer: int, width: int) -> None:
+def _store_rows(tile, view: HbmView, start: int, size: int, outer: int, width: int) -> None:
     boxes = view.boxes(Layout(1, outer, width), start, size)
     assert boxes is not None
     for done, count, access in boxes:
